@@ -1,0 +1,2 @@
+// Package lanegrpc will be documented by its owner.
+package lanegrpc

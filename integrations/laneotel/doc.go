@@ -1,0 +1,2 @@
+// Package laneotel will be documented by its owner.
+package laneotel

@@ -1,0 +1,2 @@
+// Package lanethrift will be documented by its owner.
+package lanethrift

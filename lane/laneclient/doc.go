@@ -1,0 +1,2 @@
+// Package laneclient is the client of Laneway's control plane.
+package laneclient
