@@ -1,0 +1,50 @@
+package telemetry
+
+// Names of metrics, with their unit at the end as Prometheus has it. Series with
+// a lane label are bounded by the lanes that live; all other labels are closed
+// lists of words.
+const (
+	// MetricBuild is 1, labeled with the version.
+	MetricBuild = "laneway_build_info"
+
+	// MetricGatewayRequests counts requests by listener (edge, inside), reason of
+	// the choice and class of the status (2xx, …).
+	MetricGatewayRequests = "laneway_gateway_requests_total"
+	// MetricGatewaySeconds is a histogram of time to a response's headers, by
+	// listener.
+	MetricGatewaySeconds = "laneway_gateway_request_seconds"
+	// MetricGatewayInFlight is how many requests are under way, by listener.
+	MetricGatewayInFlight = "laneway_gateway_requests_in_flight"
+	// MetricGatewayRetries counts requests that were sent again to another
+	// instance.
+	MetricGatewayRetries = "laneway_gateway_retries_total"
+	// MetricGatewayLaneRequests counts requests by the lane that served, for lanes
+	// that live.
+	MetricGatewayLaneRequests = "laneway_gateway_lane_requests_total"
+	// MetricColorsRefused counts colors that came from outside and were dropped,
+	// by why (untrusted, malformed, signature).
+	MetricColorsRefused = "laneway_colors_refused_total"
+	// MetricColoring counts colors given at the edge, by rule.
+	MetricColoring = "laneway_coloring_total"
+
+	// MetricViewRevision is the registry revision of this process's view.
+	MetricViewRevision = "laneway_view_revision"
+	// MetricViewStale is 1 while the control plane cannot be reached.
+	MetricViewStale = "laneway_view_stale"
+
+	// MetricObjects is how many objects the registry has, by kind.
+	MetricObjects = "laneway_objects"
+	// MetricRevision is the registry's revision.
+	MetricRevision = "laneway_registry_revision"
+	// MetricSessions is how many sessions live.
+	MetricSessions = "laneway_sessions"
+	// MetricSessionsExpired counts sessions whose lease ran out.
+	MetricSessionsExpired = "laneway_sessions_expired_total"
+	// MetricWatches is how many watches are open.
+	MetricWatches = "laneway_watches"
+	// MetricAPIRequests counts API requests by kind, method and class of the
+	// status.
+	MetricAPIRequests = "laneway_api_requests_total"
+	// MetricAPISeconds is a histogram of the time of API requests, by kind.
+	MetricAPISeconds = "laneway_api_request_seconds"
+)
