@@ -54,7 +54,8 @@ type Lane struct {
 	TTL        Duration  `json:"ttl,omitempty"` // default 72h; renewed by use
 	Created    time.Time `json:"created,omitzero"`
 	Expires    time.Time `json:"expires,omitzero"`
-	WarnedAt   time.Time `json:"warned_at,omitzero"` // when 10 % of the TTL was left
+	WarnedAt   time.Time `json:"warned_at,omitzero"`   // when 10 % of the TTL was left
+	DrainingAt time.Time `json:"draining_at,omitzero"` // since when it drains, or did
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 	Held       bool      `json:"held,omitempty"` // a held lane does not expire
 	LastUse    time.Time `json:"last_use,omitzero"`
