@@ -9,11 +9,14 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
+// StatusOK is the status of a rule or route without a mistake.
+const StatusOK = "ok"
+
 // Options are what a [Table] is compiled with beside routes and rules.
 type Options struct {
 	Domain  string   // "<service>.<Domain>" names a service; empty: no host does
 	Cluster string   // label that may stand before the domain of a tagged host; may be empty
-	Aliases []string // further headers that carry a color, in lower case
+	Aliases []string // further headers that carry a color
 	// Services are the services that exist. The table needs them to find the owner
 	// of a shortened host label; whether a service exists is asked of the snapshot.
 	Services []string
@@ -45,27 +48,97 @@ type Decision struct {
 	Malformed int               // values that came where a color would be and are no lane names
 }
 
-// Compile lays out routes and rules. Routes and rules with a mistake are left out;
-// [Table.Statuses] tells of them. The slices are kept and must not be changed.
-func Compile(routes []laneclient.Route, rules []laneclient.Rule, opts Options) *Table {
-	return &Table{}
+// Table is the compiled form of routes and rules. It is immutable.
+type Table struct {
+	hosts   *hosts
+	rules   *rules
+	aliases []string
+	signing *SignKeys
 }
 
-// Table is the compiled form of routes and rules. It is immutable.
-type Table struct{}
+// Compile lays out routes and rules. Those with a mistake are left out;
+// [Table.Statuses] tells of them. The slices are kept and must not be changed.
+func Compile(routes []laneclient.Route, list []laneclient.Rule, opts Options) *Table {
+	t := &Table{signing: opts.Signing, hosts: compileHosts(routes, &opts), rules: compileRules(list, opts.JWT)}
+	for _, a := range opts.Aliases {
+		t.aliases = append(t.aliases, http.CanonicalHeaderKey(a))
+	}
+	return t
+}
 
 // Decide names service and color of a request. dir says which services and lanes
 // exist; nil knows none. It may be called from several goroutines at once.
 func (t *Table) Decide(dir *lane.Snapshot, req *Request) Decision {
-	return Decision{}
+	f, _ := t.hosts.find(dir, cleanHost(req.Host), req.Path, req.Inside)
+	d := Decision{Service: f.service, Route: f.route}
+	came, malformed := lane.Extract(Carrier(req.Header), t.aliases...)
+	d.Malformed = malformed
+	signed := came != lane.Baseline && t.signing != nil && t.signedBy(req, came)
+	d.Dropped = !req.Trusted && !signed && (came != lane.Baseline || malformed > 0)
+	switch {
+	case f.tag != lane.Baseline:
+		d.Color, d.Rule = f.tag, lane.RuleHost
+	case signed:
+		d.Color, d.Rule = came, lane.RuleSigned
+	case req.Trusted && came != lane.Baseline:
+		d.Color, d.Rule = came, lane.RuleTrusted
+	case !req.Inside:
+		t.rules.apply(dir, req, &d)
+	}
+	return d
 }
 
-// Statuses gives the status of every rule by name: "ok", or what is wrong.
-func (t *Table) Statuses(dir *lane.Snapshot) map[string]string { return nil }
+func (t *Table) signedBy(req *Request, color lane.Name) bool {
+	v := req.Header[signatureKey]
+	return len(v) == 1 && t.signing.Verify(v[0], color, req.Now) == nil
+}
 
-// Check returns "ok", or what is wrong with a rule and what would be right. known
-// says whether a lane exists; nil: lanes are not checked.
-func Check(rule *laneclient.Rule, known func(lane.Name) bool) string { return "ok" }
+// Statuses gives the status of every rule by its name: [StatusOK], or what is
+// wrong.
+func (t *Table) Statuses(dir *lane.Snapshot) map[string]string {
+	known := func(n lane.Name) bool { return exists(dir, n) }
+	out := make(map[string]string, len(t.rules.all))
+	for n := range t.rules.all {
+		r := &t.rules.all[n]
+		out[r.Name] = Check(r, known)
+		if out[r.Name] == StatusOK && t.rules.jwt == nil && needsToken(r) {
+			out[r.Name] = "match.user.from: the gateway has no key to check tokens with; configure one, or use a header or cookie"
+		}
+	}
+	return out
+}
 
-// CheckRoute returns "ok", or what is wrong with a route and what would be right.
-func CheckRoute(route *laneclient.Route) string { return "ok" }
+// exists reports whether a lane is there to color traffic with: known, and not
+// over.
+func exists(dir *lane.Snapshot, name lane.Name) bool {
+	l, ok := dir.Lane(name)
+	return ok && l.State != lane.Ended
+}
+
+// Carrier reads and writes colors in the headers of net/http, as [lane.Carrier].
+// Unlike http.Header it need not canonicalize the usual names at each call. A key
+// that is not one of lane's must be in canonical form.
+type Carrier http.Header
+
+const signatureKey = "V-Traffic-Lane-Sig"
+
+func canonical(key string) string {
+	switch key {
+	case lane.Header:
+		return "V-Traffic-Lane"
+	case lane.BaggageHeader:
+		return "Baggage"
+	case lane.SignatureHeader:
+		return signatureKey
+	}
+	return key
+}
+
+// Values returns all values of key.
+func (c Carrier) Values(key string) []string { return c[canonical(key)] }
+
+// Set replaces all values of key.
+func (c Carrier) Set(key, value string) { c[canonical(key)] = []string{value} }
+
+// Del removes all values of key.
+func (c Carrier) Del(key string) { delete(c, canonical(key)) }
