@@ -1,0 +1,56 @@
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// sysProcAttr puts the child into a process group of its own, and has the kernel
+// kill it when its supervisor dies without having been able to.
+func sysProcAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitExit blocks until the process has ended, without reaping it.
+func awaitExit(p *os.Process) {
+	for {
+		err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR { //nolint:errorlint // a plain errno
+			return
+		}
+	}
+}
+
+// groupRuns reports whether a process of the group runs. Zombies do not: the
+// leader is one until it is reaped, and others may be where nobody reaps orphans.
+func groupRuns(pgid int) bool {
+	if syscall.Kill(-pgid, 0) != nil {
+		return false
+	}
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, dir := range procs {
+		if c := dir.Name()[0]; c < '0' || c > '9' {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + dir.Name() + "/stat")
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		// pid (comm) state ppid pgrp …; comm may hold anything, ')' too.
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 3 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+			continue
+		}
+		if n, err := strconv.Atoi(string(fields[2])); err == nil && n == pgid {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,316 @@
+package deploy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// settle is how long views get to learn that an instance drains before its
+// process is asked to end: what a change needs to be in force on one site.
+const settle = 50 * time.Millisecond
+
+// outputGrace is how long output is read on once all of the group have ended.
+const outputGrace = 200 * time.Millisecond
+
+// supervisor owns one process: a goroutine that starts and reaps it (child.go),
+// and one that registers it when it listens.
+type supervisor struct {
+	cfg    Process
+	reg    *registry
+	log    *slog.Logger
+	proc   *os.Process
+	copied sync.WaitGroup // of output that goes to writers
+	pipes  []*os.File     // that they are fed from
+
+	registered chan struct{} // closed once registered
+	exited     chan struct{} // closed when the direct child has ended
+	done       chan struct{} // closed when all is over; exit and err are set before
+
+	exit Exit
+	err  error
+
+	mu       sync.Mutex
+	stopping bool
+	served   bool
+	missing  []int
+	killAt   time.Time // when stopping: the group is killed then
+	stopped  chan struct{}
+}
+
+func start(ctx context.Context, cfg Process) (*Running, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &supervisor{
+		cfg: cfg, log: cfg.Log.With("service", cfg.Service, "instance", cfg.Instance),
+		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	s.reg = newRegistry(&s.cfg)
+	if err := s.reg.ensureLane(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.choosePorts(); err != nil {
+		return nil, err
+	}
+	started := make(chan error, 1)
+	go s.supervise(started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return &Running{p: s}, nil
+}
+
+// complete checks a Process and fills in what may be left out.
+func (p *Process) complete() error {
+	if err := lane.CheckService(p.Service); err != nil {
+		return err
+	}
+	if p.Lane != "" {
+		if _, err := lane.ParseName(p.Lane); err != nil {
+			return err
+		}
+	}
+	if p.Instance == "" {
+		var b [2]byte
+		_, _ = rand.Read(b[:]) // never fails
+		p.Instance = p.Service + "-" + hex.EncodeToString(b[:])
+	}
+	if err := lane.CheckInstance(p.Instance); err != nil {
+		return err
+	}
+	if len(p.Cmd) == 0 {
+		return errors.New("no command to run: write it after --, as in `laneway run --service order -- ./order`")
+	}
+	if p.NoListen && len(p.Listen) > 0 {
+		return errors.New("a process that does not listen has no ports: leave out either of them")
+	}
+	if p.Drain <= 0 {
+		p.Drain = DefaultDrain
+	}
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	if !p.NoListen && len(p.Listen) == 0 {
+		p.Listen = []Listen{{Protocol: lane.HTTP}}
+	}
+	p.Listen = append([]Listen(nil), p.Listen...)
+	return nil
+}
+
+// supervise starts the child, registers it, reaps it and cleans up after it. The
+// child is started and waited for on one OS thread: Linux ties the signal that
+// ends an orphan to the life of the thread that forked it.
+func (s *supervisor) supervise(started chan<- error) {
+	defer close(s.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	spawned := make(chan error)
+	reaped := make(chan Exit, 1)
+	leftovers := make(chan struct{})
+	go s.runChild(spawned, reaped, leftovers)
+	if err := <-spawned; err != nil {
+		started <- err
+		return
+	}
+	started <- nil
+
+	var registering sync.WaitGroup
+	registering.Go(func() { s.register(ctx) })
+
+	<-s.exited
+	cancel()
+	registering.Wait()
+	leaving := make(chan error, 1)
+	go func() { leaving <- s.reg.leave() }()
+	s.endGroup()
+	close(leftovers)
+	exit := <-reaped
+	for _, r := range s.pipes {
+		// One who left the group may hold the other end for ever.
+		_ = r.SetReadDeadline(time.Now().Add(outputGrace))
+	}
+	s.copied.Wait()
+	s.err = <-leaving
+	s.mu.Lock()
+	exit.Served, exit.Missing = s.served, s.missing
+	s.mu.Unlock()
+	s.exit = exit
+}
+
+// register waits until the process listens and registers its instance, again and
+// again until it is registered or the process has ended.
+func (s *supervisor) register(ctx context.Context) {
+	addresses, ok := s.awaitListen(ctx)
+	if !ok {
+		return
+	}
+	endpoints := endpointsOf(s.cfg.Listen, addresses)
+	s.mu.Lock()
+	s.served = true
+	s.mu.Unlock()
+	const slowest = 2 * time.Second
+	for delay := 50 * time.Millisecond; ; delay = min(2*delay, slowest) {
+		err := s.reg.join(ctx, endpoints)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.WarnContext(ctx, "not registered, will try again", "error", err, "retry_in", delay)
+		if !pause(ctx, delay) {
+			return
+		}
+	}
+	close(s.registered)
+	attrs := []any{"lane", s.cfg.Lane}
+	if len(endpoints) > 0 {
+		attrs = append(attrs, "address", endpoints[0].Address)
+	}
+	s.log.InfoContext(ctx, "registered", attrs...)
+}
+
+// stop begins the end: out of the choice, then TERM, then KILL at the deadline.
+func (s *supervisor) stop(drain time.Duration) {
+	if drain <= 0 {
+		drain = s.cfg.Drain
+	}
+	s.mu.Lock()
+	first := !s.stopping
+	if first {
+		s.stopping = true
+		s.killAt = time.Now().Add(drain)
+		close(s.stopped)
+	}
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	select {
+	case <-s.exited:
+		return
+	case <-s.registered:
+		s.reg.drain()
+		timer := time.NewTimer(settle)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.exited:
+			return
+		}
+	default:
+	}
+	if err := s.signal(syscall.SIGTERM); err != nil {
+		return // it has ended
+	}
+	deadline := time.NewTimer(time.Until(s.deadline()))
+	defer deadline.Stop()
+	select {
+	case <-s.exited:
+	case <-deadline.C:
+		s.log.Warn("still running at the drain deadline, killed", "drain", drain)
+		_ = s.kill()
+	}
+}
+
+// deadline is when the process group is killed: the drain deadline of a stop, or
+// one that begins now.
+func (s *supervisor) deadline() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopping {
+		return time.Now().Add(s.cfg.Drain)
+	}
+	return s.killAt
+}
+
+func (s *supervisor) pid() int { return s.proc.Pid }
+
+func (s *supervisor) ports() []int {
+	ports := make([]int, len(s.cfg.Listen))
+	for i, l := range s.cfg.Listen {
+		ports[i] = l.Port
+	}
+	return ports
+}
+
+// outputs returns the files that the child writes to. A writer that is no file is
+// fed from a pipe; after holds what to close once the child has its copies.
+func (s *supervisor) outputs() (stdout, stderr *os.File, after []io.Closer, err error) {
+	open := func(w io.Writer) (*os.File, error) {
+		if f, ok := w.(*os.File); ok && f != nil {
+			return f, nil
+		}
+		if w == nil {
+			f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+			if err == nil {
+				after = append(after, f)
+			}
+			return f, err
+		}
+		r, pw, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		after = append(after, pw)
+		s.pipes = append(s.pipes, r)
+		s.copied.Go(func() {
+			_, _ = io.Copy(w, r) // ends with the last process that holds the other end, or at outputGrace
+			_ = r.Close()
+		})
+		return pw, nil
+	}
+	if stdout, err = open(s.cfg.Stdout); err != nil {
+		return nil, nil, after, fmt.Errorf("open output: %w", err)
+	}
+	if stderr, err = open(s.cfg.Stderr); err != nil {
+		return nil, nil, after, fmt.Errorf("open output: %w", err)
+	}
+	return stdout, stderr, after, nil
+}
+
+// lookPath finds the command as a shell would.
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find the command %q: %w; give a path or install it", name, errors.Unwrap(err))
+	}
+	return path, nil
+}
+
+// pause waits for d; false: ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// endpointsOf is what an instance offers, given the address of each Listen.
+func endpointsOf(listen []Listen, addresses []string) []laneclient.Endpoint {
+	out := make([]laneclient.Endpoint, len(listen))
+	for i, l := range listen {
+		out[i] = laneclient.Endpoint{Protocol: l.Protocol, Transport: l.Transport, Address: addresses[i]}
+		if l.Protocol == "" {
+			out[i].Protocol = lane.HTTP
+		}
+	}
+	return out
+}
