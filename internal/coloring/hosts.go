@@ -115,7 +115,7 @@ func (p paths) find(path string) *laneclient.Route {
 // hasPathPrefix reports whether path lies below prefix, which has no '/' at its
 // end: "/api" has "/api" and "/api/v1" below it, not "/apis".
 func hasPathPrefix(path, prefix string) bool {
-	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || path[len(prefix)] == '/')
+	return prefix == "" || strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || path[len(prefix)] == '/')
 }
 
 // find says where a request goes. host is as [cleanHost] gives it.

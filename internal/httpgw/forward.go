@@ -1,0 +1,56 @@
+package httpgw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// forwardOut sends a request in absolute form, for a host that is none of ours, out
+// as it is. What concerns lanes stays here: third parties get no color.
+func (c *call) forwardOut() {
+	r := c.r
+	if r.URL.Scheme != "http" || r.URL.Host == "" || r.URL.User != nil {
+		c.fail(&failure{Status: http.StatusBadRequest, Detail: "the proxy takes http:// addresses without user; for https use CONNECT"})
+		return
+	}
+	lane.Strip(coloring.Carrier(r.Header), c.g.cfg.Aliases...)
+	delete(r.Header, headerExplain)
+	addVia(r, c.g.viaOf(r))
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	wait, _, idle := c.timeouts()
+	w := newWatch(c.rc, cancel, wait, 0)
+	defer w.stop()
+	body := c.duplex(0, w)
+	defer body.stop()
+	out := c.outgoing(ctx, body)
+	out.URL.Host = r.URL.Host
+	if body != nil {
+		out.Body = body.attempt()
+	}
+	resp, err := c.g.h1.RoundTrip(out)
+	if err == nil {
+		w.headers(idle)
+		if c.cause = c.pass(resp, w); c.cause != nil {
+			c.breakOff()
+		}
+		return
+	}
+	c.cause = err
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errRequestTimeout):
+		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: fmt.Sprintf("%s sent no response in time", clip(r.URL.Host))})
+	case cause != nil || body.failed():
+		c.status = statusClientGone
+		c.breakOff()
+	default:
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
+			"%s cannot be reached, and is no service or route here: check the name", clip(r.URL.Host))})
+	}
+}

@@ -1,0 +1,206 @@
+package httpgw
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// call is one request on its way.
+type call struct {
+	g     *Gateway
+	s     *side
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	r     *http.Request
+	began time.Time
+
+	grpc     bool
+	explain  bool
+	upgrade  string // protocol asked for, or ""
+	decision coloring.Decision
+	choice   lane.Choice
+	target   *lane.Target // who got it; nil: nobody, or a third party
+	attempts int
+	status   int
+	cause    error // why the answer is the gateway's own, or not whole
+
+	mu       sync.Mutex
+	answered bool // no interim answer may be written any more
+}
+
+// ServeHTTP routes one request.
+func (s *side) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{g: s.g, s: s, w: w, rc: http.NewResponseController(w), r: r, began: time.Now(), grpc: isGRPC(r)}
+	s.g.metrics.began(s)
+	defer c.end()
+	c.serve()
+}
+
+func (c *call) serve() {
+	g, r := c.g, c.r
+	if fault := c.malformed(); fault != nil {
+		c.fail(fault)
+		return
+	}
+	view := g.cfg.Views()
+	if view == nil {
+		c.fail(&failure{Status: http.StatusServiceUnavailable, Detail: "the gateway has no picture of the registry yet: try again, and check that the control plane can be reached"})
+		return
+	}
+	peer := peerOf(r)
+	trusted := c.s.inside || g.trusts(peer)
+	c.explain = trusted && len(r.Header[headerExplain]) > 0 && r.Header[headerExplain][0] == "1"
+	if !trusted {
+		delete(r.Header, headerExplain)
+	}
+	delete(r.Header, headerRoute)
+	c.decide(g.table(view), view.Snapshot, peer, trusted)
+
+	if r.Method == http.MethodConnect {
+		c.connect(view.Snapshot)
+		return
+	}
+	c.upgrade = dropHops(r.Header)
+	if c.upgrade != "" && r.ProtoMajor != 1 {
+		c.upgrade = ""
+	}
+	if c.decision.Service == "" {
+		if c.s.inside && r.URL.IsAbs() {
+			c.forwardOut()
+			return
+		}
+		c.fail(&failure{Status: http.StatusNotFound, Detail: fmt.Sprintf(
+			"no route and no service for host %q and path %q: use <service>.%s, or add a route", clip(r.Host), clip(r.URL.Path), g.cfg.Domain)})
+		return
+	}
+	color := c.decision.Color
+	lane.Strip(coloring.Carrier(r.Header), g.cfg.Aliases...)
+	lane.Inject(coloring.Carrier(r.Header), color)
+	if color != lane.Baseline {
+		g.cfg.Used(color)
+	}
+	protocol := lane.HTTP
+	if c.grpc {
+		protocol = lane.GRPC
+	}
+	c.choice = lane.Pick(view.Snapshot, c.decision.Service, color, protocol)
+	if err := c.choice.Err(); err != nil {
+		c.fail(&failure{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+		return
+	}
+	forwarded(r, peer, trusted)
+	addVia(r, g.viaOf(r))
+	c.proxy()
+}
+
+// decide asks the table.
+func (c *call) decide(table *coloring.Table, dir *lane.Snapshot, peer netip.Addr, trusted bool) {
+	r := c.r
+	req := coloring.Request{
+		Host: r.Host, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header,
+		Source: peer, Trusted: trusted, Inside: c.s.inside, Now: c.g.now(),
+	}
+	if trusted && !c.s.inside {
+		req.Source = source(r.Header, peer, c.g.trusts)
+	}
+	c.decision = table.Decide(dir, &req)
+	c.g.metrics.colored(&c.decision)
+}
+
+// malformed finds what must not be passed on.
+func (c *call) malformed() *failure {
+	r := c.r
+	if r.TLS != nil && r.TLS.ServerName != "" && !c.s.inside && !sameHost(r.TLS.ServerName, r.Host) {
+		return &failure{Status: http.StatusMisdirectedRequest, Detail: fmt.Sprintf(
+			"the connection was opened for %q and the request is for %q: open another connection", clip(r.TLS.ServerName), clip(r.Host))}
+	}
+	if r.Method == http.MethodConnect && !c.s.inside {
+		return &failure{Status: http.StatusMethodNotAllowed, Detail: "the edge is no proxy: CONNECT is for the inside listener"}
+	}
+	if r.Host == "" && r.ProtoAtLeast(1, 1) {
+		return &failure{Status: http.StatusBadRequest, Detail: "the request has no host"}
+	}
+	if passages(r.Header, c.g.pseudonym) >= maxPassages {
+		return &failure{Status: http.StatusLoopDetected, Detail: fmt.Sprintf(
+			"the request has come through this gateway %d times: an instance's address, or a route, leads back to the gateway", maxPassages)}
+	}
+	return nil
+}
+
+func (g *Gateway) viaOf(r *http.Request) string {
+	switch {
+	case r.ProtoMajor == 2:
+		return g.via[2]
+	case r.ProtoMinor == 0:
+		return g.via[0]
+	}
+	return g.via[1]
+}
+
+// sameHost compares a server name with a Host header.
+func sameHost(name, host string) bool {
+	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:colon]
+	}
+	return strings.EqualFold(strings.TrimSuffix(name, "."), strings.TrimSuffix(host, "."))
+}
+
+// clip shortens what a peer sent for a message.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// hop is this gateway's line of the route.
+func (c *call) hop() lane.Hop {
+	h := lane.Hop{Service: c.decision.Service, Lane: c.choice.Lane, Rule: c.decision.Rule, Reason: c.choice.Reason}
+	if c.target != nil {
+		h.Instance = c.target.Name
+	}
+	return h
+}
+
+// fail answers in the gateway's own name.
+func (c *call) fail(f *failure) {
+	f.Service, f.Color, f.Lane, f.Reason = c.decision.Service, c.decision.Color, c.choice.Lane, c.choice.Reason
+	c.status = f.Status
+	if c.explain && c.decision.Service != "" {
+		c.w.Header()[headerRoute] = []string{c.hop().String()}
+	}
+	f.write(c.w, c.grpc)
+}
+
+// end counts the request and writes its line of the access log.
+func (c *call) end() {
+	took := time.Since(c.began)
+	c.g.metrics.ended(c, took)
+	log := c.g.cfg.AccessLog
+	if log == nil {
+		return
+	}
+	ctx := context.WithoutCancel(c.r.Context())
+	instance := ""
+	if c.target != nil {
+		instance = c.target.Name
+	}
+	log.LogAttrs(ctx, slog.LevelInfo, "request",
+		slog.String("listener", c.s.name), slog.String("method", c.r.Method), slog.String("host", clip(c.r.Host)),
+		slog.String(telemetry.KeyPath, clip(c.r.URL.Path)), slog.Int(telemetry.KeyStatus, c.status),
+		slog.String(telemetry.KeyService, c.decision.Service), slog.String("color", string(c.decision.Color)),
+		slog.String(telemetry.KeyLane, string(c.choice.Lane)), slog.String(telemetry.KeyInstance, instance),
+		slog.String(telemetry.KeyRule, string(c.decision.Rule)), slog.String(telemetry.KeyReason, string(c.choice.Reason)),
+		slog.Int("attempts", c.attempts), slog.Duration("took", took))
+}

@@ -1,0 +1,132 @@
+package httpgw
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Names of headers in the form that net/http keeps them in.
+const (
+	headerColor     = "V-Traffic-Lane"
+	headerSignature = "V-Traffic-Lane-Sig"
+	headerExplain   = "X-Laneway-Explain"
+	headerRoute     = "X-Laneway-Route"
+	headerVia       = "Via"
+	headerFor       = "X-Forwarded-For"
+	headerProto     = "X-Forwarded-Proto"
+	headerHost      = "X-Forwarded-Host"
+)
+
+// dropHops removes what belongs to one connection only: RFC 9110, section 7.6.1.
+// It returns the protocol that an upgrade was asked for, or "".
+func dropHops(h http.Header) (upgrade string) {
+	if connection := h["Connection"]; len(connection) > 0 {
+		if httpguts.HeaderValuesContainsToken(connection, "Upgrade") {
+			upgrade = h.Get("Upgrade")
+		}
+		for _, line := range connection {
+			for name := range strings.SplitSeq(line, ",") {
+				if name = strings.Trim(name, " \t"); name != "" {
+					h.Del(name)
+				}
+			}
+		}
+	}
+	trailers := httpguts.HeaderValuesContainsToken(h["Te"], "trailers")
+	for _, name := range [...]string{
+		"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+	} {
+		delete(h, name)
+	}
+	if trailers {
+		h["Te"] = []string{"trailers"}
+	}
+	return upgrade
+}
+
+// forwarded tells the upstream who asked. Of an untrusted peer nothing that claims
+// the same is kept.
+func forwarded(r *http.Request, peer netip.Addr, trusted bool) {
+	h := r.Header
+	if !trusted {
+		for _, name := range [...]string{"Forwarded", "X-Real-Ip", "X-Forwarded-Port", "X-Forwarded-Server", headerFor, headerProto, headerHost} {
+			delete(h, name)
+		}
+	}
+	if peer.IsValid() {
+		from := peer.String()
+		if prior := h[headerFor]; len(prior) > 0 {
+			from = strings.Join(prior, ", ") + ", " + from
+		}
+		h[headerFor] = []string{from}
+	}
+	if len(h[headerProto]) == 0 {
+		proto := "http"
+		if r.TLS != nil {
+			proto = "https"
+		}
+		h[headerProto] = []string{proto}
+	}
+	if len(h[headerHost]) == 0 && r.Host != "" {
+		h[headerHost] = []string{r.Host}
+	}
+}
+
+// source is the address that rules see: the peer, or, behind trusted ones, the
+// last address of X-Forwarded-For that is not of a trusted peer.
+func source(h http.Header, peer netip.Addr, trusted func(netip.Addr) bool) netip.Addr {
+	lines := h[headerFor]
+	for n := len(lines) - 1; n >= 0; n-- {
+		line := lines[n]
+		for line != "" && trusted(peer) {
+			comma := strings.LastIndexByte(line, ',')
+			addr, err := netip.ParseAddr(strings.Trim(line[comma+1:], " \t"))
+			if err != nil {
+				return peer
+			}
+			peer = addr.Unmap()
+			line = line[:max(comma, 0)]
+		}
+	}
+	return peer
+}
+
+// passages counts how often a request has come through the gateway of this
+// pseudonym.
+func passages(h http.Header, pseudonym string) int {
+	n := 0
+	for _, line := range h[headerVia] {
+		n += strings.Count(line, pseudonym)
+	}
+	return n
+}
+
+// addVia notes the passage: RFC 9110, section 7.6.3.
+func addVia(r *http.Request, via string) {
+	if prior := r.Header[headerVia]; len(prior) > 0 {
+		via = strings.Join(prior, ", ") + ", " + via
+	}
+	r.Header[headerVia] = []string{via}
+}
+
+// isGRPC reports whether a request is a gRPC call: by content type, over HTTP/2.
+// grpc-web is not: it is spoken by http endpoints.
+func isGRPC(r *http.Request) bool {
+	if r.ProtoMajor != 2 || r.Method != http.MethodPost {
+		return false
+	}
+	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// idempotent reports whether a method may be repeated: RFC 9110, section 9.2.2.
+func idempotent(method string) bool {
+	return slices.Contains([]string{
+		http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
+	}, method)
+}

@@ -1,0 +1,321 @@
+package httpgw
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// newTransport makes the pool of upstream connections: HTTP/1.1 with keep-alive, or
+// HTTP/2 in plain text for gRPC.
+func newTransport(h2c bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
+	t := &http.Transport{
+		DialContext:            dialer.DialContext,
+		MaxIdleConnsPerHost:    maxIdlePerUpstream,
+		IdleConnTimeout:        upstreamIdle,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxResponseHeaderBytes,
+		DisableCompression:     true, // bodies pass as they are
+		WriteBufferSize:        copyBytes / 4,
+		ReadBufferSize:         copyBytes / 4,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		Protocols:              new(http.Protocols),
+	}
+	if h2c {
+		t.Protocols.SetUnencryptedHTTP2(true)
+		t.HTTP2 = http2Config()
+	} else {
+		t.Protocols.SetHTTP1(true)
+	}
+	return t
+}
+
+func http2Config() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          maxStreams,
+		MaxReceiveBufferPerStream:     streamBuffer,
+		MaxReceiveBufferPerConnection: connBuffer,
+		SendPingTimeout:               pingAfter,
+		PingTimeout:                   pingTimeout,
+		WriteByteTimeout:              stuckWrite,
+	}
+}
+
+// proxy sends the request to an instance of the choice, to another one where that
+// fails and may be repeated, and passes the answer on.
+func (c *call) proxy() {
+	ctx, cancel := context.WithCancelCause(c.r.Context())
+	defer cancel(nil)
+	c.g.budget.deposit()
+	keep := 0
+	if idempotent(c.r.Method) {
+		keep = replayBytes
+	}
+	wait, fixed, idle := c.timeouts()
+	w := newWatch(c.rc, cancel, wait, fixed)
+	defer w.stop()
+	body := c.duplex(keep, w)
+	defer body.stop()
+	out := c.outgoing(ctx, body)
+
+	var tried [MaxAttempts]*lane.Target
+	wasTried := func(t *lane.Target) bool {
+		for _, was := range tried[:c.attempts] {
+			if was.Service == t.Service && was.Name == t.Name {
+				return true
+			}
+		}
+		return false
+	}
+	var avoid func(*lane.Target) bool // nil: nobody, which is cheaper
+	for {
+		target := c.g.balancer.Next(c.choice, c.g.now(), avoid)
+		if target == nil {
+			break // nobody is left who has not been tried
+		}
+		avoid = wasTried
+		tried[c.attempts] = target
+		c.attempts++
+		c.target = target
+		if c.cause = c.attempt(out, body, w, idle); c.cause == nil {
+			return
+		}
+		if !c.again(ctx, c.cause, body) {
+			break
+		}
+		c.g.metrics.retries.Inc()
+	}
+	c.failUpstream(ctx, body)
+}
+
+// attempt sends the request to c.target and passes the answer on. The error is set
+// where there was no answer. It panics as [call.pass] does.
+func (c *call) attempt(out *http.Request, body *upload, w *watch, idle time.Duration) error {
+	outcome := lane.Failure // also where pass panics
+	defer func() { c.g.balancer.Done(c.target, outcome, c.g.now()) }()
+	transport := c.g.h1
+	if c.grpc {
+		transport = c.g.h2
+	}
+	// A copy: the transport may still look at the one before.
+	ctx := out.Context()
+	out = out.WithContext(ctx)
+	u := *out.URL
+	u.Host = c.target.Address
+	out.URL = &u
+	if body != nil {
+		out.Body = body.attempt()
+	}
+	resp, err := transport.RoundTrip(out)
+	if err != nil {
+		outcome = failureOf(ctx, body, err)
+		return err
+	}
+	outcome = outcomeOf(resp.StatusCode)
+	w.headers(idle)
+	if err := c.pass(resp, w); err != nil {
+		outcome = failureOf(ctx, body, err)
+		c.cause = err
+		c.breakOff()
+	}
+	return nil
+}
+
+// duplex prepares the request's body to be sent on while the answer comes back.
+func (c *call) duplex(keep int, w *watch) *upload {
+	body := newUpload(c.r, c.rc, keep)
+	if body == nil {
+		return nil
+	}
+	body.watch = w
+	if c.r.ProtoMajor == 1 {
+		// Without it the server reads the rest of the body before it sends headers.
+		_ = c.rc.EnableFullDuplex()
+	}
+	return body
+}
+
+// timeouts are how long the response's headers may take after the last byte of the
+// request, and in all, and how long the exchange may stand still afterwards.
+func (c *call) timeouts() (wait, fixed, idle time.Duration) {
+	wait, idle = DefaultRequestTimeout, DefaultIdleTimeout
+	if c.grpc {
+		wait, idle = 0, 0
+	}
+	if c.upgrade != "" {
+		idle = TunnelIdleTimeout
+	}
+	if route := c.decision.Route; route != nil && route.Timeouts != nil {
+		if t := time.Duration(route.Timeouts.Request); t > 0 {
+			wait, fixed = 0, t
+		}
+		if t := time.Duration(route.Timeouts.Idle); t > 0 {
+			idle = t
+		}
+	}
+	return wait, fixed, idle
+}
+
+// outgoing is the request as the upstream gets it, but for its address and body.
+func (c *call) outgoing(ctx context.Context, body *upload) *http.Request {
+	r := c.r
+	target := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
+	host := r.Host
+	if route := c.decision.Route; route != nil && route.Rewrite != nil {
+		rewrite(target, route)
+		if route.Rewrite.Host != "" {
+			host = route.Rewrite.Host
+		}
+	}
+	if _, there := r.Header["User-Agent"]; !there {
+		r.Header["User-Agent"] = nil // else the transport would add its own
+	}
+	if c.upgrade != "" {
+		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{c.upgrade}
+	}
+	trace := &httptrace.ClientTrace{Got1xxResponse: c.early}
+	out := (&http.Request{
+		Method: r.Method, URL: target, Host: host, Header: r.Header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(httptrace.WithClientTrace(ctx, trace))
+	if body != nil {
+		out.ContentLength, out.Trailer = r.ContentLength, body.to
+	}
+	return out
+}
+
+// rewrite replaces the path prefix by which a route was found.
+func rewrite(u *url.URL, route *laneclient.Route) {
+	if route.Rewrite.Prefix == "" {
+		return
+	}
+	prefix, with := strings.TrimRight(route.Path, "/"), strings.TrimRight(route.Rewrite.Prefix, "/")
+	replace := func(path string) string {
+		rest := strings.TrimPrefix(path, prefix)
+		if path = with + rest; path == "" {
+			return "/"
+		}
+		return path
+	}
+	if raw := u.RawPath; raw != "" {
+		if strings.HasPrefix(raw, prefix) {
+			u.RawPath = replace(raw)
+		} else {
+			u.RawPath = "" // the prefix itself was percent-encoded: encode anew
+		}
+	}
+	u.Path = replace(u.Path)
+}
+
+// early passes interim answers on (103 Early Hints). 100 Continue is the server's
+// matter: it is sent when the body is first read.
+func (c *call) early(code int, header textproto.MIMEHeader) error {
+	c.mu.Lock() // the transport may call when the round trip has been given up
+	defer c.mu.Unlock()
+	if c.answered {
+		return nil
+	}
+	if code == http.StatusContinue || code == http.StatusSwitchingProtocols {
+		return nil
+	}
+	h := c.w.Header()
+	for k, v := range header {
+		h[k] = v
+	}
+	c.w.WriteHeader(code)
+	clear(h)
+	return nil
+}
+
+// again answers, for a request that got no response: may it be sent to another
+// instance?
+func (c *call) again(ctx context.Context, err error, body *upload) bool {
+	switch {
+	case c.attempts >= MaxAttempts || ctx.Err() != nil:
+		return false // enough, or nobody waits any more, or the time is up
+	case !body.replayable():
+		return false // part of it is gone
+	case neverSent(err):
+		return c.g.budget.take()
+	case !idempotent(c.r.Method) || c.upgrade != "":
+		return false // the instance may have begun with it
+	}
+	return c.g.budget.take()
+}
+
+// neverSent reports whether the upstream cannot have seen the request.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// outcomeOf is what a response says of its instance's health: only that which stands
+// for "not able to serve" counts against it; other errors are its answer.
+func outcomeOf(status int) lane.Outcome {
+	switch status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return lane.Failure
+	}
+	return lane.Success
+}
+
+// failureOf is what a failed exchange says of the instance's health.
+func failureOf(ctx context.Context, body *upload, err error) lane.Outcome {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errRequestTimeout):
+		return lane.Failure
+	case cause != nil || body.failed() || errors.Is(err, errClient):
+		return lane.Neutral // the client has gone, or is too slow
+	case neverSent(err):
+		return lane.Refused
+	}
+	return lane.Failure
+}
+
+// failUpstream answers for an upstream that did not.
+func (c *call) failUpstream(ctx context.Context, body *upload) {
+	instance := c.target.Name
+	where := fmt.Sprintf("instance %s of %s in %s", instance, c.decision.Service, laneText(c.choice.Lane))
+	c.g.cfg.Log.DebugContext(ctx, "upstream failed", telemetry.KeyService, c.decision.Service,
+		telemetry.KeyInstance, instance, telemetry.KeyError, c.cause)
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errRequestTimeout):
+		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: where + " sent no response in time: look at its load, or raise the route's timeouts.request"})
+	case cause != nil || body.failed():
+		c.status = statusClientGone
+		c.breakOff() // there is nobody to answer
+	case neverSent(c.cause):
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " cannot be reached: check that it listens at its registered address"})
+	default:
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " broke off before it answered"})
+	}
+}
+
+// breakOff ends the client's request without a proper end: the only way to say that
+// an answer is not whole.
+func (c *call) breakOff() { panic(http.ErrAbortHandler) }
+
+// statusClientGone is what logs and metrics call a request whose client left.
+const statusClientGone = 499
+
+func laneText(name lane.Name) string {
+	if name == lane.Baseline {
+		return "the baseline"
+	}
+	return "lane " + string(name)
+}

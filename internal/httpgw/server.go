@@ -1,0 +1,155 @@
+package httpgw
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/laneway-dev/laneway/internal/telemetry"
+)
+
+// ErrExposed is returned by [Gateway.Run] where the inside would listen beyond
+// loopback without client certificates.
+var ErrExposed = errors.New("the inside listener believes colors and is a proxy: it listens on loopback only, or with mutual TLS")
+
+// Listeners are what [Gateway.Run] serves. Either may be nil. Run closes them.
+type Listeners struct {
+	Edge   net.Listener
+	Inside net.Listener
+}
+
+// Run serves until ctx ends, then drains: it closes the listeners, tells HTTP/2
+// clients to go away and HTTP/1.1 clients that their connection closes, lets what is
+// under way finish within Config.Drain, and cuts off the rest. It returns nil after
+// a clean end, an error where the drain deadline has passed or a listener has
+// failed, and [ErrExposed], serving nothing, where the inside is exposed. Run may be
+// called once.
+func (g *Gateway) Run(ctx context.Context, l Listeners) error {
+	if l.Inside != nil && g.cfg.InsideTLS == nil && !loopback(l.Inside.Addr()) {
+		return errors.Join(fmt.Errorf("%s: %w", l.Inside.Addr(), ErrExposed), closeListeners(l))
+	}
+	var servers []*http.Server
+	failed := make(chan error, 2) // one for each listener
+	serve := func(listener net.Listener, handler http.Handler, config *tls.Config) {
+		if listener == nil {
+			return
+		}
+		s := g.newServer(handler, config)
+		servers = append(servers, s)
+		go func() { // ends with the server's Shutdown or Close below
+			if config != nil {
+				failed <- s.ServeTLS(listener, "", "")
+				return
+			}
+			failed <- s.Serve(listener)
+		}()
+	}
+	serve(l.Edge, g.Edge(), g.cfg.EdgeTLS)
+	serve(l.Inside, g.Inside(), g.cfg.InsideTLS)
+	var err error
+	running := len(servers)
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		running--
+	}
+	// The drain has a deadline of its own: ctx has ended.
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Drain)
+	defer cancel()
+	err = errors.Join(err, g.shutdown(drain, servers))
+	for range running {
+		if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	g.h1.CloseIdleConnections()
+	g.h2.CloseIdleConnections()
+	return err
+}
+
+// shutdown drains all servers at once, then the tunnels, and closes what is left.
+func (g *Gateway) shutdown(ctx context.Context, servers []*http.Server) error {
+	done := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() {
+			err := s.Shutdown(ctx)
+			if err != nil {
+				err = errors.Join(fmt.Errorf("drain: requests were cut off: %w", err), s.Close())
+			}
+			done <- err
+		}()
+	}
+	g.tunnels.drain(ctx)
+	var err error
+	for range servers {
+		err = errors.Join(err, <-done)
+	}
+	return err
+}
+
+func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Server {
+	s := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       keepAliveTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		TLSConfig:         config.Clone(),
+		HTTP2:             http2Config(),
+		Protocols:         new(http.Protocols),
+		ErrorLog:          slog.NewLogLogger(quiet{g.cfg.Log.Handler()}, slog.LevelDebug),
+	}
+	s.Protocols.SetHTTP1(true)
+	if config != nil {
+		s.Protocols.SetHTTP2(true)
+	} else {
+		s.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return s
+}
+
+// quiet passes on what net/http has to say, which is about peers, under one
+// constant message.
+type quiet struct{ slog.Handler }
+
+// Handle makes the text an attribute. A panic of a handler is our mistake.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	level := slog.LevelDebug
+	if strings.Contains(r.Message, "panic serving") {
+		level = slog.LevelError
+	}
+	if !q.Handler.Enabled(ctx, level) {
+		return nil
+	}
+	out := slog.NewRecord(r.Time, level, "http server", r.PC)
+	out.AddAttrs(slog.String(telemetry.KeyError, r.Message))
+	return q.Handler.Handle(ctx, out)
+}
+
+// Enabled lets Handle decide: a panic is told at a higher level than the rest.
+func (q quiet) Enabled(context.Context, slog.Level) bool { return true }
+
+func closeListeners(l Listeners) error {
+	var err error
+	for _, listener := range []net.Listener{l.Edge, l.Inside} {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+	}
+	return err
+}
+
+// loopback reports whether nobody but this machine can connect to an address.
+func loopback(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
