@@ -1,0 +1,267 @@
+package lanegrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// BalancerName is the name of this package's policy in a gRPC service config.
+const BalancerName = "laneway_lane"
+
+// grpc looks balancers up in a registry of its own that only an init may write.
+func init() { balancer.Register(balancerBuilder{}) }
+
+type balancerBuilder struct{}
+
+func (balancerBuilder) Name() string { return BalancerName }
+
+func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	b := &laneBalancer{cc: cc}
+	b.entries.Store(&map[entryKey]*entry{})
+	return b
+}
+
+// laneBalancer keeps a connection, not necessarily made, to every instance of a service
+// in every lane. grpc calls its methods one at a time; changes of the directory come from
+// another goroutine, so all that is not atomic is guarded by mu.
+type laneBalancer struct {
+	cc      balancer.ClientConn
+	entries atomic.Pointer[map[entryKey]*entry] // replaced, never changed
+
+	mu     sync.Mutex
+	scope  scope
+	among  *lane.Balancer
+	cancel func() // of the subscription; nil before the first state
+	closed bool
+}
+
+type entryKey struct{ name, address string }
+
+// entry is an instance and the connection to it.
+type entry struct {
+	target *lane.Target
+	sc     balancer.SubConn
+	state  atomic.Int32 // connectivity.State
+
+	mu    sync.Mutex
+	err   error              // why the last attempt to connect failed; guarded by mu
+	calls map[*call]struct{} // in flight; guarded by mu
+	gone  bool               // has left and its drain is over; guarded by mu
+}
+
+// UpdateClientConnState implements balancer.Balancer. The resolver sends one state, when
+// the directory knows the service.
+func (b *laneBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
+	given, ok := s.ResolverState.Attributes.Value(scopeKey{}).(scope)
+	if !ok {
+		return errors.New("lanegrpc: the state is not of this package's resolver: dial lane:///SERVICE with DialOptions")
+	}
+	b.mu.Lock()
+	subscribed := b.cancel != nil
+	if !subscribed {
+		b.scope, b.among = given, lane.NewBalancer(given.policy)
+	}
+	b.mu.Unlock()
+	if !subscribed {
+		cancel := given.dir.Subscribe(b.rebuild)
+		b.mu.Lock()
+		b.cancel = cancel
+		b.mu.Unlock()
+	}
+	b.rebuild()
+	return nil
+}
+
+// rebuild makes the entries match the directory's snapshot. A snapshot in which nothing
+// of the service has changed touches no connection.
+func (b *laneBalancer) rebuild() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	before := *b.entries.Load()
+	after := make(map[entryKey]*entry, len(before))
+	for t := range b.scope.dir.Snapshot().Targets(b.scope.service, lane.GRPC) {
+		key := entryKey{t.Name, t.Address}
+		if e := before[key]; e != nil {
+			after[key] = e
+			continue
+		}
+		if e := b.connection(t); e != nil {
+			after[key] = e
+		}
+	}
+	b.entries.Store(&after)
+	for key, e := range before {
+		if after[key] == nil {
+			e.leave(b.scope.drain)
+		}
+	}
+	b.publish(after)
+}
+
+// connection makes the entry of a target; it does not connect.
+func (b *laneBalancer) connection(t *lane.Target) *entry {
+	e := &entry{target: t, calls: map[*call]struct{}{}}
+	e.state.Store(int32(connectivity.Idle))
+	sc, err := b.cc.NewSubConn(
+		[]resolver.Address{{Addr: t.Address}},
+		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.connected(e, s) }},
+	)
+	if err != nil {
+		return nil // the ClientConn is closing
+	}
+	e.sc = sc
+	return e
+}
+
+// connected notes what became of a connection and lets waiting calls pick again.
+func (b *laneBalancer) connected(e *entry, s balancer.SubConnState) {
+	e.mu.Lock()
+	e.err = s.ConnectionError
+	e.mu.Unlock()
+	e.state.Store(int32(s.ConnectivityState))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && s.ConnectivityState != connectivity.Shutdown {
+		b.publish(*b.entries.Load())
+	}
+}
+
+// publish gives the ClientConn a picker, which makes blocked calls pick again. Its caller
+// holds mu.
+func (b *laneBalancer) publish(entries map[entryKey]*entry) {
+	var of [connectivity.Shutdown + 1]int
+	for e := range maps.Values(entries) {
+		of[connectivity.State(e.state.Load())]++
+	}
+	state := connectivity.Idle
+	switch {
+	case of[connectivity.Ready] > 0:
+		state = connectivity.Ready
+	case of[connectivity.Connecting] > 0:
+		state = connectivity.Connecting
+	case of[connectivity.Idle] == 0:
+		state = connectivity.TransientFailure
+	}
+	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{scope: b.scope, among: b.among, entries: &b.entries}})
+}
+
+// ResolverError implements balancer.Balancer: with nothing known yet, calls fail with it.
+func (b *laneBalancer) ResolverError(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel == nil && !b.closed {
+		b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing{err}})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	return balancer.PickResult{}, f.err
+}
+
+// UpdateSubConnState implements balancer.Balancer; grpc calls the listeners instead.
+func (b *laneBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle implements balancer.Balancer: connections are made by the first call.
+func (b *laneBalancer) ExitIdle() {}
+
+// Close implements balancer.Balancer. grpc ends what is in flight itself.
+func (b *laneBalancer) Close() {
+	b.mu.Lock()
+	b.closed = true
+	cancel := b.cancel
+	b.mu.Unlock()
+	if cancel != nil {
+		cancel() // waits for a rebuild under way, so not with the lock held
+	}
+	for _, e := range *b.entries.Load() {
+		e.sc.Shutdown()
+	}
+}
+
+// leave closes an entry whose instance is no longer in the registry: nothing new is sent,
+// what is in flight may finish for as long as drain.
+func (e *entry) leave(drain time.Duration) {
+	e.sc.Shutdown() // lets streams finish
+	if drain <= 0 {
+		e.end()
+		return
+	}
+	e.mu.Lock()
+	idle := len(e.calls) == 0
+	e.mu.Unlock()
+	if !idle {
+		time.AfterFunc(drain, e.end)
+	}
+}
+
+// end cancels what is still in flight.
+func (e *entry) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gone = true
+	for c := range e.calls {
+		c.cancel(&goneError{e.target})
+	}
+}
+
+// add notes that a call was sent. It is false where the instance is gone for good.
+func (e *entry) add(c *call) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone {
+		return false
+	}
+	e.calls[c] = struct{}{}
+	return true
+}
+
+func (e *entry) remove(c *call) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.calls, c)
+}
+
+func (e *entry) lastError() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// goneError is why a call was ended that outlasted its instance's drain.
+type goneError struct{ target *lane.Target }
+
+func (g *goneError) Error() string {
+	where := "the baseline"
+	if g.target.Lane != lane.Baseline {
+		where = "lane " + string(g.target.Lane)
+	}
+	return fmt.Sprintf("instance %s of %s in %s has left", g.target.Name, g.target.Service, where)
+}
+
+// cause turns the error of a call that was ended because its instance left into what
+// that is; other errors stay as they are.
+func (c *call) cause(ctx context.Context, err error) error {
+	var gone *goneError
+	if err == nil || !errors.As(context.Cause(ctx), &gone) {
+		return err
+	}
+	return status.Error(codes.Unavailable, gone.Error())
+}

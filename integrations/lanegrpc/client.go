@@ -1,0 +1,182 @@
+package lanegrpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// DefaultDrain is how long streams may go on after their instance has left the registry.
+const DefaultDrain = 30 * time.Second
+
+type config struct {
+	dir    lane.Directory
+	policy lane.Policy
+	drain  time.Duration
+}
+
+// Option changes what [DialOptions] sets up.
+type Option func(*config)
+
+// WithPolicy sets how an instance is chosen among equals. Default: lane.RoundRobin.
+func WithPolicy(p lane.Policy) Option { return func(c *config) { c.policy = p } }
+
+// WithDrain sets how long calls and streams on an instance that has left the registry may
+// go on before they end with UNAVAILABLE. Default: [DefaultDrain]; zero or less ends them
+// at once.
+func WithDrain(d time.Duration) Option { return func(c *config) { c.drain = d } }
+
+// DialOptions returns what a grpc.NewClient for "lane:///SERVICE" needs to route by dir:
+// resolver, balancer and interceptors. Transport credentials are yours to add. A default
+// service config of your own, given after these, must name [BalancerName] in its
+// loadBalancingConfig, or calls are not routed by lane.
+func DialOptions(dir lane.Directory, options ...Option) []grpc.DialOption {
+	c := &config{dir: dir, drain: DefaultDrain}
+	for _, o := range options {
+		o(c)
+	}
+	return []grpc.DialOption{
+		grpc.WithResolvers(builder{c}),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + BalancerName + `":{}}]}`),
+		grpc.WithChainUnaryInterceptor(c.unary),
+		grpc.WithChainStreamInterceptor(c.stream),
+	}
+}
+
+// call is what the interceptors and the picker tell each other of one call, by its
+// context. The picker fills in entry and choice before the call is sent.
+type call struct {
+	color  lane.Name
+	rule   lane.Rule
+	trail  *lane.Trail // of the request that caused the call; may be nil
+	asked  bool        // the caller itself wants the route
+	cancel context.CancelCauseFunc
+
+	entry  *entry
+	choice lane.Choice
+}
+
+type callKey struct{}
+
+func callFrom(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// begin colors a call's metadata and gives it a context that can be ended when its
+// instance goes.
+func (c *config) begin(ctx context.Context) (context.Context, *call) {
+	process := c.dir.Process()
+	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
+	c.dir.Used(out.color)
+	md, _ := metadata.FromOutgoingContext(ctx)
+	out.asked = first(md, lane.ExplainHeader) == "1"
+	if out.color != lane.Baseline || colored(md) || out.trail != nil {
+		md = md.Copy()
+		lane.Inject(carrier(md), out.color)
+		if out.trail != nil {
+			md[lane.ExplainHeader] = []string{"1"}
+		}
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	if out.explained() {
+		out.rule = lane.OutgoingRule(ctx, process)
+	}
+	ctx, out.cancel = context.WithCancelCause(ctx)
+	return context.WithValue(ctx, callKey{}, out), out
+}
+
+func (c *call) explained() bool { return c.asked || c.trail != nil }
+
+func (c *config) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, out := c.begin(ctx)
+	defer out.cancel(nil)
+	if !out.explained() {
+		return out.cause(ctx, invoke(ctx, method, req, reply, cc, opts...))
+	}
+	var trailer metadata.MD
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
+	lines := out.lines(trailer)
+	for _, o := range opts {
+		if t, ok := o.(grpc.TrailerCallOption); ok && out.asked && len(lines) > 0 {
+			if *t.TrailerAddr == nil {
+				*t.TrailerAddr = metadata.MD{}
+			}
+			(*t.TrailerAddr)[lane.RouteHeader] = lines
+		}
+	}
+	return out.cause(ctx, err)
+}
+
+// lines notes the call in the trail of its request and returns its route, nearest first.
+func (c *call) lines(trailer metadata.MD) []string {
+	if c.entry == nil {
+		return nil // never sent
+	}
+	own := lane.Hop{
+		Service: c.choice.Service, Lane: c.choice.Lane, Instance: c.entry.target.Name,
+		Rule: c.rule, Reason: c.choice.Reason,
+	}
+	further := trailer[lane.RouteHeader]
+	c.trail.Add(own, further)
+	lines := append([]string{own.String()}, further...)
+	return lines[:min(len(lines), lane.MaxTrailHops)]
+}
+
+func (c *config) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, out := c.begin(ctx)
+	stream, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		err = out.cause(ctx, err)
+		out.cancel(nil)
+		return nil, err
+	}
+	return &clientStream{ClientStream: stream, call: out, single: !desc.ServerStreams}, nil
+}
+
+// clientStream says why a stream was ended and explains its route at its end. What grpc
+// asks of a stream's user, to read to the end or to cancel, is what frees its context.
+type clientStream struct {
+	grpc.ClientStream
+	call   *call
+	single bool // the server sends one message
+
+	over  bool // only RecvMsg's goroutine touches it
+	lines []string
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil && !s.single {
+		return nil
+	}
+	err = s.call.cause(s.Context(), err)
+	if !s.over {
+		s.over = true
+		if s.call.explained() {
+			s.lines = s.call.lines(s.ClientStream.Trailer())
+		}
+		s.call.cancel(nil)
+	}
+	return err
+}
+
+// SendMsg implements grpc.ClientStream.
+func (s *clientStream) SendMsg(m any) error {
+	return s.call.cause(s.Context(), s.ClientStream.SendMsg(m))
+}
+
+// Trailer implements grpc.ClientStream.
+func (s *clientStream) Trailer() metadata.MD {
+	md := s.ClientStream.Trailer()
+	if s.call.asked && len(s.lines) > 0 {
+		md = md.Copy()
+		md[lane.RouteHeader] = s.lines
+	}
+	return md
+}

@@ -1,0 +1,28 @@
+package lanegrpc
+
+import (
+	"google.golang.org/grpc/metadata"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// carrier is gRPC metadata as a lane.Carrier; its keys are in lower case already.
+type carrier metadata.MD
+
+func (c carrier) Values(key string) []string { return c[key] }
+func (c carrier) Set(key, value string)      { c[key] = []string{value} }
+func (c carrier) Del(key string)             { delete(c, key) }
+
+// first returns the first value of a key, or "".
+func first(md metadata.MD, key string) string {
+	if values := md[key]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// colored reports whether md says anything of colors, so that plain calls without any
+// need no copy of their metadata.
+func colored(md metadata.MD) bool {
+	return len(md[lane.Header])+len(md[lane.BaggageHeader])+len(md[lane.SignatureHeader]) > 0
+}
