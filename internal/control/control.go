@@ -1,49 +1,139 @@
-// Package control is the control plane.
 package control
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/laneway-dev/laneway/internal/store"
 )
+
+// errPanicked stands for a handler that panicked; the log has the rest.
+var errPanicked = errors.New("handler panicked")
 
 // Config is what a replica of the control plane needs.
 type Config struct {
 	Store   store.Store          // required; the caller closes it, after Run has returned
-	Node    string               // name of this replica in status and explain; default: host name and 4 hex digits
+	Node    string               // name of this replica in status and explain; unique; default: host name and 8 hex digits
 	Cluster string               // cluster label, for status and explain
-	Domain  string               // domain of service hosts, for explain http
+	Domain  string               // domain of service hosts, for explain http; empty: no host is a service's
 	Version string               // of the program, for status
 	Log     *slog.Logger         // nil: discard
-	Metrics *prometheus.Registry // served at /metrics; nil: one of its own
-	Now     func() time.Time     // wall clock; nil: time.Now
+	Metrics *prometheus.Registry // served at /metrics, and where this replica's metrics go; nil: one of its own
+	Now     func() time.Time     // wall clock, for what is stored and what expires; nil: time.Now
 }
 
-// Control is one replica of the control plane. Its methods may be called at once.
+// Control is one replica of the control plane. All its methods may be called at
+// once.
 type Control struct {
-	cfg Config
+	cfg      Config
+	node     string
+	log      *slog.Logger
+	cache    *cache
+	router   *router
+	openapi  []byte
+	origins  *http.CrossOriginProtection
+	metrics  *metrics
+	reached  views
+	samples  samples
+	uses     uses
+	pictures pictures
+	health   storeHealth
+	since    time.Time     // when this replica was made, by Config.Now
+	started  time.Time     // the same, by the machine's clocks
+	synced   atomic.Int64  // when the store's watch last spoke, in Unix nanoseconds
+	running  atomic.Bool   // Run was called
+	stopping chan struct{} // closed when Run ends: watches end
+
+	mu    sync.Mutex
+	roles []role // beside control
 }
 
-// New checks the configuration. It does no I/O and starts nothing.
+// New checks the configuration. It does no I/O and starts nothing: until
+// [Control.Run] has read the registry once, requests for objects are answered with
+// 503.
 func New(cfg Config) (*Control, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("control: Config.Store is nil: open a store first")
 	}
-	return &Control{cfg: cfg}, nil
+	c := &Control{cfg: cfg, node: cfg.Node, log: cfg.Log, stopping: make(chan struct{}), started: time.Now()}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.node == "" {
+		c.node = nodeName()
+	}
+	c.since = c.now()
+	c.synced.Store(c.started.UnixNano())
+	c.cache = newCache(c.now)
+	c.reached.at = map[string]seenView{}
+	c.uses.pending, c.uses.wake = map[string]struct{}{}, make(chan struct{}, 1)
+	c.origins = http.NewCrossOriginProtection()
+	c.metrics = newMetrics(cfg.Metrics)
+	if err := c.metrics.registry.Register(newGauges(c)); err != nil {
+		return nil, fmt.Errorf("control: register metrics: %w", err)
+	}
+	c.router = newRouter(c.endpoints())
+	var err error
+	if c.openapi, err = document(c.router.endpoints, cfg.Version); err != nil {
+		return nil, fmt.Errorf("control: build the OpenAPI document: %w", err)
+	}
+	return c, nil
 }
 
-// AddReadiness adds a role to /readyz: check returns nil, or why the role is not
-// ready. Call it before the handler serves.
-func (c *Control) AddReadiness(role string, check func(context.Context) error) {}
+// nodeName is unique among replicas, also of one host.
+func nodeName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "control"
+	}
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand
+	return host + "-" + hex.EncodeToString(b[:])
+}
 
-// Run keeps the replica in step with the store, and runs the life of lanes when
-// it leads, until ctx ends.
-func (c *Control) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// now is the wall clock as it is stored: UTC, to the millisecond.
+func (c *Control) now() time.Time {
+	now := time.Now
+	if c.cfg.Now != nil {
+		now = c.cfg.Now
+	}
+	return now().UTC().Truncate(time.Millisecond)
+}
 
-// Handler serves the API.
-func (c *Control) Handler() http.Handler { return http.NotFoundHandler() }
+// Node is the name of this replica.
+func (c *Control) Node() string { return c.node }
+
+// Handler serves the API: everything under /v1, /healthz, /readyz and /metrics.
+func (c *Control) Handler() http.Handler { return c }
+
+// Run keeps this replica in step with the store, ends what expires while the
+// replica leads, and returns when ctx has ended and all its goroutines are gone.
+// Open watches end with ctx, so that a server that is shut down need not wait for
+// them. Run retries what fails, and returns an error only if it was
+// called before.
+func (c *Control) Run(ctx context.Context) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("control: Run was called before: make another Control")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { c.runSync(ctx) })
+	wg.Go(func() { c.runReplica(ctx) })
+	wg.Go(func() { c.runUses(ctx) })
+	wg.Go(func() { c.runLife(ctx) })
+	wg.Go(func() { c.runChecks(ctx) })
+	<-ctx.Done()
+	close(c.stopping)
+	wg.Wait()
+	return nil
+}

@@ -1,0 +1,36 @@
+// Package control is the control plane: the API over the registry, and the life of
+// what is in it. It is the only writer of the registry, and other roles talk to it
+// by HTTP alone, in one process through [Transport].
+//
+// # What it promises
+//
+// Every write is one transaction that compares what it rests on: the object's
+// revision, the session that it is bound to, the generation of its lane. Reads and
+// the first state of a watch hold every write that was answered before they were
+// asked for. A watch delivers every change of what it selects, in one revision
+// order, or says "compacted" and ends. Fields that a newer version stored survive.
+//
+// # How it is built
+//
+// A replica has one copy of the registry (cache), kept by one watch of the store.
+// The copy is what lists and watches are served from, and a change is encoded once
+// for all clients: they are found by what they select (hub), and each has a bounded
+// queue. A client whose queue is full gets "compacted" and lists again.
+//
+// Replicas share nothing but the store. Under a lease, one of them leads: it alone
+// moves lanes from creating to ready, draining and ended, and probes static
+// instances. Each of its writes compares its lead, so one that was replaced while
+// it slept writes nothing.
+//
+// What changes by itself is kept apart from what a person wrote: the use of a lane
+// and the health of a static instance have keys of their own, and an object's
+// revision and ETag are those of its spec. A watch shows the whole, at the revision
+// of the change.
+//
+// # Locks
+//
+// cache.mu comes before watcher.mu; no other two are held together, and no I/O is
+// done under any.
+//
+// Only cmd imports this package.
+package control

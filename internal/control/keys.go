@@ -1,0 +1,46 @@
+package control
+
+import (
+	"strings"
+
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// root begins every key of the registry, so that a cluster shared with other
+// programs keeps them apart. The watch of a replica covers exactly this.
+const root = "laneway/"
+
+// Keys beside the objects, which stand at root + kind + "/" + name. They change on
+// their own schedule, so an object's revision moves only when its spec does.
+const (
+	usesPrefix        = root + "uses/"        // + lane: when it was last used
+	healthPrefix      = root + "health/"      // + service/instance: result of the active check
+	childrenPrefix    = root + "children/"    // + lane: touched by every creation of a child
+	generationsPrefix = root + "generations/" // + lane: last generation of a lane that was removed
+	replicasPrefix    = root + "replicas/"    // + node: which replicas live; under their lease
+	leaderKey         = root + "leader"       // the replica that runs the life of lanes; under its lease
+)
+
+// ref names an object: its kind and its path below the kind.
+type ref struct {
+	kind laneclient.Kind
+	name string
+}
+
+func (r ref) key() string { return root + string(r.kind) + "/" + r.name }
+
+// parseKey takes a key below root apart: "lanes/green" gives "lanes" and "green".
+func parseKey(key string) (family, name string) {
+	family, name, _ = strings.Cut(strings.TrimPrefix(key, root), "/")
+	return family, name
+}
+
+func instanceRef(service, name string) ref {
+	return ref{laneclient.KindInstances, service + "/" + name}
+}
+
+func laneRef(name string) ref { return ref{laneclient.KindLanes, name} }
+
+func sessionRef(id string) ref { return ref{laneclient.KindSessions, id} }
+
+func serviceRef(name string) ref { return ref{laneclient.KindServices, name} }
