@@ -9,6 +9,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -27,13 +28,24 @@ var (
 	ErrUnavailable = errors.New("storage is unavailable")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
-	// ErrTooLarge: a transaction has more than MaxTxnOps comparisons or operations.
+	// ErrTooLarge: a transaction has more than MaxTxnOps comparisons or operations,
+	// or more than MaxTxnBytes.
 	ErrTooLarge = errors.New("transaction is too large")
 )
 
-// MaxTxnOps is how many comparisons, and how many operations, a transaction may
-// have: etcd's default limit.
-const MaxTxnOps = 128
+// Limits that all implementations share.
+const (
+	// MaxTxnOps is how many comparisons, and how many operations, a transaction may
+	// have: etcd's default limit.
+	MaxTxnOps = 128
+	// MaxTxnBytes bounds the keys and values of a transaction together. It is below
+	// etcd's default limit of a request, 1.5 MiB.
+	MaxTxnBytes = 1 << 20
+	// MinTTL is the shortest lease that [Store.Grant] gives.
+	MinTTL = 2 * time.Second
+	// DefaultTimeout bounds a call whose context has no deadline.
+	DefaultTimeout = 5 * time.Second
+)
 
 // LeaseID names a lease. Zero is no lease.
 type LeaseID int64
@@ -72,6 +84,41 @@ type Txn struct {
 	Ops []Op
 }
 
+// Check says what of t no store accepts: [ErrTooLarge], an empty key, a key that
+// stands in Ops twice. Stores call it first.
+func (t Txn) Check() error {
+	if len(t.If) > MaxTxnOps || len(t.Ops) > MaxTxnOps {
+		return fmt.Errorf("%w: %d comparisons, %d operations, at most %d", ErrTooLarge, len(t.If), len(t.Ops), MaxTxnOps)
+	}
+	size := 0
+	for _, c := range t.If {
+		size += len(c.Key)
+		if c.Key == "" {
+			return errEmptyKey
+		}
+	}
+	seen := make(map[string]struct{}, len(t.Ops))
+	for _, op := range t.Ops {
+		size += len(op.Key) + len(op.Value)
+		if op.Key == "" {
+			return errEmptyKey
+		}
+		if _, twice := seen[op.Key]; twice {
+			return fmt.Errorf("%w: %q", errTwice, op.Key)
+		}
+		seen[op.Key] = struct{}{}
+	}
+	if size > MaxTxnBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, MaxTxnBytes)
+	}
+	return nil
+}
+
+var (
+	errEmptyKey = errors.New("a key is empty")
+	errTwice    = errors.New("a key stands twice in a transaction")
+)
+
 // Result is the outcome of a transaction.
 type Result struct {
 	Done     bool   // the comparisons held
@@ -90,7 +137,9 @@ type Event struct {
 type Batch struct {
 	Revision uint64
 	Events   []Event
-	Err      error // the watch ended: ErrCompacted, ErrClosed, ErrUnavailable; nothing follows
+	// Err is why the watch ended: ErrCompacted, ErrClosed, ErrUnavailable or the
+	// context's error. Then the rest is empty, and nothing follows.
+	Err error
 }
 
 // Store is the storage of a registry. All methods may be called at once. Each
@@ -111,19 +160,20 @@ type Store interface {
 
 	// Do runs a transaction. A comparison that does not hold is no error.
 	// Errors: ErrLeaseNotFound, ErrFull, ErrTooLarge, ErrUnavailable (outcome not
-	// known), ErrClosed.
+	// known), ErrClosed, and what [Txn.Check] refuses.
 	Do(ctx context.Context, txn Txn) (Result, error)
 
 	// Watch delivers every change of keys that begin with prefix, after revision
 	// from (exclusive), each once and in order, and at least every second an empty
-	// batch if there was none. It ends, with a last batch that has Err, when ctx
-	// does, when from is compacted, or when the store closes. The channel is
-	// bounded; a reader that is slow slows its own watch only, until what it has not
-	// read is compacted.
+	// batch if there was none. It ends, with a last batch that has Err and then a
+	// closed channel, when ctx does, when from is compacted or still to come (the
+	// store has lost its data since: ErrCompacted too), when the store is out of
+	// reach for 5 s, or when it closes. The channel is bounded; a reader that is slow
+	// slows its own watch only, until what it has not read is compacted.
 	Watch(ctx context.Context, prefix string, from uint64) <-chan Batch
 
-	// Grant makes a lease that lasts at least ttl (2 s or more) after its last
-	// renewal.
+	// Grant makes a lease that lasts at least ttl ([MinTTL] or more, rounded up to
+	// whole seconds) after its last renewal.
 	Grant(ctx context.Context, ttl time.Duration) (LeaseID, error)
 	// Renew prolongs a lease. ErrLeaseNotFound: it is gone, and its keys are or will
 	// be within a second.
@@ -131,7 +181,8 @@ type Store interface {
 	// Revoke ends a lease and deletes its keys. One that is gone is no error.
 	Revoke(ctx context.Context, id LeaseID) error
 
-	// Compact drops history before revision.
+	// Compact drops history before revision, at most up to the present one. What is
+	// compacted already is no error.
 	Compact(ctx context.Context, revision uint64) error
 	// Health is nil, or what keeps the store from full service: ErrFull,
 	// ErrUnavailable.

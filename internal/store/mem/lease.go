@@ -12,9 +12,10 @@ import (
 
 // Grant implements [store.Store].
 func (s *Store) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
-	if ttl < minTTL {
-		return 0, fmt.Errorf("lease of %s: at least %s", ttl, minTTL)
+	if ttl < store.MinTTL {
+		return 0, fmt.Errorf("lease of %s: at least %s", ttl, store.MinTTL)
 	}
+	ttl = (ttl + time.Second - 1).Truncate(time.Second)
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ package mem
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,20 +16,20 @@ import (
 
 // Limits of a store.
 const (
-	// DefaultHistory is how many changes are kept for watches that start in the past.
+	// DefaultHistory is how many changes at least are kept for watches that start in
+	// the past.
 	DefaultHistory = 10_000
 	// DefaultQuotaBytes bounds keys and values together.
 	DefaultQuotaBytes = 256 << 20
-	minTTL            = 2 * time.Second
-	progressEvery     = time.Second
-	watchBuffer       = 16 // batches that a slow reader may lag before its watch waits
+	progressEvery     = 500 * time.Millisecond
+	maxBatch          = 1000 // events, from which on a batch ends with its revision
 )
 
 // Option changes a store that [New] makes.
 type Option func(*Store)
 
-// WithHistory keeps the last n changes (default [DefaultHistory], at least 1): older
-// revisions are compacted.
+// WithHistory keeps the last n changes at least, and a quarter more at most (default
+// [DefaultHistory], at least 1): older revisions are compacted.
 func WithHistory(n int) Option { return func(s *Store) { s.history = max(n, 1) } }
 
 // WithQuotaBytes bounds the sum of all keys and values (default [DefaultQuotaBytes]).
@@ -45,12 +44,14 @@ type Store struct {
 	revision  uint64
 	compacted uint64        // changes up to it are no longer in log
 	log       []store.Event // in revision order
-	changed   chan struct{} // closed and replaced at every change, and at Close
+	changed   chan struct{} // closed and replaced at every change
 	leases    map[store.LeaseID]*lease
 	lastLease store.LeaseID
 	bytes     int
 	closed    bool
-	watches   sync.WaitGroup
+
+	closing chan struct{} // closed by Close
+	watches sync.WaitGroup
 }
 
 type lease struct {
@@ -67,7 +68,7 @@ var _ store.Store = (*Store)(nil)
 func New(options ...Option) *Store {
 	s := &Store{
 		history: DefaultHistory, quota: DefaultQuotaBytes, revision: 1, compacted: 1,
-		kvs: map[string]store.KV{}, leases: map[store.LeaseID]*lease{}, changed: make(chan struct{}),
+		kvs: map[string]store.KV{}, leases: map[store.LeaseID]*lease{}, changed: make(chan struct{}), closing: make(chan struct{}),
 	}
 	for _, o := range options {
 		o(s)
@@ -132,8 +133,8 @@ func (s *Store) Revision(ctx context.Context) (uint64, error) {
 
 // Do implements [store.Store].
 func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
-	if len(txn.If) > store.MaxTxnOps || len(txn.Ops) > store.MaxTxnOps {
-		return store.Result{}, store.ErrTooLarge
+	if err := txn.Check(); err != nil {
+		return store.Result{}, err
 	}
 	if err := s.enter(ctx); err != nil {
 		return store.Result{}, err
@@ -168,18 +169,11 @@ func (s *Store) current(compared []store.Compare) []store.KV {
 	return kvs
 }
 
-var errTwice = errors.New("a key stands twice in a transaction")
-
 // admit checks what could make ops fail before any of them takes effect.
 func (s *Store) admit(ops []store.Op) error {
 	grown := s.bytes
-	seen := make(map[string]struct{}, len(ops))
 	grows := false
 	for _, op := range ops {
-		if _, twice := seen[op.Key]; twice {
-			return fmt.Errorf("%w: %s", errTwice, op.Key)
-		}
-		seen[op.Key] = struct{}{}
 		if before, found := s.kvs[op.Key]; found {
 			grown -= size(before)
 		}
@@ -241,10 +235,11 @@ func (s *Store) detach(kv store.KV) {
 	}
 }
 
-// trim forgets the oldest changes, whole revisions at a time.
+// trim forgets the oldest changes, whole revisions at a time and many at once: each
+// time, what is kept is copied.
 func (s *Store) trim() {
-	if drop := len(s.log) - s.history; drop > 0 {
-		s.compact(s.log[drop-1].ModRevision + 1)
+	if len(s.log) >= s.history+s.history/4+1 {
+		s.compact(s.log[len(s.log)-s.history].ModRevision)
 	}
 }
 
@@ -270,13 +265,7 @@ func (s *Store) compact(revision uint64) {
 		return
 	}
 	s.compacted = revision
-	first, _ := slices.BinarySearchFunc(s.log, revision, func(e store.Event, r uint64) int {
-		if e.ModRevision < r {
-			return -1
-		}
-		return 1
-	})
-	s.log = slices.Clone(s.log[first:])
+	s.log = slices.Clone(s.log[s.index(revision):])
 }
 
 // Health implements [store.Store].
@@ -299,7 +288,7 @@ func (s *Store) Close() error {
 		for _, l := range s.leases {
 			l.timer.Stop()
 		}
-		close(s.changed)
+		close(s.closing)
 	}
 	s.mu.Unlock()
 	s.watches.Wait()

@@ -11,101 +11,91 @@ import (
 
 // Watch implements [store.Store].
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64) <-chan store.Batch {
-	batches := make(chan store.Batch, watchBuffer)
+	feed := store.NewFeed(ctx, s.closing)
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		batches <- store.Batch{Err: store.ErrClosed}
-		close(batches)
-		return batches
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		feed.End(store.ErrClosed)
+	case from > s.revision:
+		feed.End(store.ErrCompacted)
+	default:
+		s.watches.Go(func() { s.follow(ctx, feed, prefix, from) })
 	}
-	s.watches.Add(1)
-	s.mu.Unlock()
-	go func() {
-		defer s.watches.Done()
-		defer close(batches)
-		s.follow(ctx, prefix, from, batches)
-	}()
-	return batches
+	return feed.C()
 }
 
 // follow sends what happens after from until the watch ends.
-func (s *Store) follow(ctx context.Context, prefix string, from uint64, batches chan<- store.Batch) {
+func (s *Store) follow(ctx context.Context, feed *store.Feed, prefix string, from uint64) {
 	progress := time.NewTicker(progressEvery)
 	defer progress.Stop()
 	due := false // an empty batch is to be sent if there is nothing else
 	for {
 		batch, changed := s.after(prefix, from)
-		if batch.Err != nil || len(batch.Events) > 0 || due {
-			if !s.send(ctx, batches, batch) || batch.Err != nil {
+		if batch.Err != nil {
+			feed.End(batch.Err)
+			return
+		}
+		from = batch.Revision
+		if len(batch.Events) > 0 || due {
+			if !feed.Send(batch) {
+				feed.End(nil)
 				return
 			}
 			due = false
 		}
-		from = max(from, batch.Revision)
 		select {
 		case <-changed:
 		case <-progress.C:
 			due = true
+		case <-s.closing:
+			feed.End(store.ErrClosed)
+			return
 		case <-ctx.Done():
-			s.send(ctx, batches, store.Batch{Err: ctx.Err()})
+			feed.End(ctx.Err())
 			return
 		}
 	}
 }
 
-// send delivers a batch. The last one of a watch whose reader has gone is dropped.
-func (s *Store) send(ctx context.Context, batches chan<- store.Batch, batch store.Batch) bool {
-	select {
-	case batches <- batch:
-		return true
-	default:
-	}
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return false // do not wait for a reader while closing
-	}
-	for {
-		s.mu.Lock()
-		changed, closed := s.changed, s.closed
-		s.mu.Unlock()
-		if closed {
-			return false
-		}
-		select {
-		case batches <- batch:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-changed: // perhaps a Close: look again
-		}
-	}
+// stale is a channel that has something to say at once.
+func stale() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
 
-// after returns the changes after from, and a channel that is closed at the next one.
+// after returns changes after from, whole revisions of them, and a channel that is
+// closed when there are more.
 func (s *Store) after(prefix string, from uint64) (store.Batch, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return store.Batch{Err: store.ErrClosed}, s.changed
-	case from+1 < s.compacted:
-		return store.Batch{Revision: s.revision, Err: store.ErrCompacted}, s.changed
+	if from+1 < s.compacted {
+		return store.Batch{Err: store.ErrCompacted}, nil
 	}
-	first, _ := slices.BinarySearchFunc(s.log, from+1, func(e store.Event, r uint64) int {
-		if e.ModRevision < r {
-			return -1
+	batch := store.Batch{Revision: from}
+	for _, e := range s.log[s.index(from+1):] {
+		if len(batch.Events) >= maxBatch && e.ModRevision > batch.Revision {
+			return batch, stale()
 		}
-		return 1
-	})
-	batch := store.Batch{Revision: s.revision}
-	for _, e := range s.log[first:] {
+		batch.Revision = e.ModRevision
 		if strings.HasPrefix(e.Key, prefix) {
 			e.KV = clone(e.KV)
 			batch.Events = append(batch.Events, e)
 		}
 	}
+	batch.Revision = s.revision
 	return batch, s.changed
+}
+
+// index is where the changes of revision, or the next that has some, begin in the
+// log.
+func (s *Store) index(revision uint64) int {
+	first, _ := slices.BinarySearchFunc(s.log, revision, func(e store.Event, r uint64) int {
+		if e.ModRevision < r {
+			return -1
+		}
+		return 1
+	})
+	return first
 }

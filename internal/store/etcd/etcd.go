@@ -1,0 +1,303 @@
+// Package etcd is a store.Store over etcd: in this process, on a directory of its own
+// and without a listening port, or an external cluster.
+//
+// An embedded store compacts its history, gives space back when its quota is near, and
+// refuses writes that need space before the disk is used up. An external cluster is
+// its operator's: there only what a store.Store promises is asked of it, with keys
+// under [Config].Prefix.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/laneway-dev/laneway/internal/store"
+)
+
+// Limits and defaults of a store.
+const (
+	// DefaultQuotaBytes bounds the database of an embedded store.
+	DefaultQuotaBytes = 2 << 30
+	// DefaultReserveBytes of the disk stay free: two segments of the write-ahead log
+	// and some more.
+	DefaultReserveBytes = 160 << 20
+	// DefaultHistory is how many revisions an embedded store keeps at least for watches
+	// that start in the past.
+	DefaultHistory = 10_000
+
+	dialTimeout      = 5 * time.Second
+	keepAliveTime    = 10 * time.Second
+	keepAliveTimeout = 3 * time.Second
+	maxRedial        = 2 * time.Second
+	versionTimeout   = 2 * time.Second
+	minMajor         = 3
+	minMinor         = 6
+)
+
+// Config says where the store is. Exactly one of Dir and Endpoints is set.
+type Config struct {
+	// Dir is the directory of an embedded store, which makes it. No second process can
+	// open it meanwhile.
+	Dir string
+	// Endpoints are those of an external cluster: HOST:PORT or URLs.
+	Endpoints []string
+	// TLS is for an external cluster. Nil: plain connections.
+	TLS *tls.Config
+	// Username and Password are for an external cluster with authentication. The user
+	// needs to read and write keys under Prefix.
+	Username, Password string
+	// Prefix comes before each key that the store is given, and is no part of those it
+	// returns. Default: none if embedded, "laneway/" if external.
+	Prefix string
+	// QuotaBytes bounds the database of an embedded store (default
+	// [DefaultQuotaBytes]): beyond it, writes that need space are refused.
+	QuotaBytes int64
+	// ReserveBytes is how much of Dir's disk is left free (default
+	// [DefaultReserveBytes]): with less, writes that need space are refused.
+	ReserveBytes int64
+	// History is how many revisions an embedded store keeps at least (default
+	// [DefaultHistory]).
+	History uint64
+	// Log gets what etcd has to say. Nil: nobody does.
+	Log *slog.Logger
+}
+
+// Validate reports all mistakes.
+func (c Config) Validate() error {
+	var errs []error
+	if (c.Dir == "") == (len(c.Endpoints) == 0) {
+		errs = append(errs, errors.New("etcd: want a directory or endpoints"))
+	}
+	if c.Dir != "" && (c.TLS != nil || c.Username != "" || c.Password != "") {
+		errs = append(errs, errors.New("etcd: TLS and a user are for external clusters"))
+	}
+	if c.QuotaBytes < 0 || c.ReserveBytes < 0 {
+		errs = append(errs, errors.New("etcd: a negative quota or reserve"))
+	}
+	return errors.Join(errs...)
+}
+
+// Store is a store in etcd. Make one with [Open].
+type Store struct {
+	prefix string
+	client *clientv3.Client
+	watch  pb.WatchClient
+	member *member // nil if external
+
+	// life ends with Close; what is under way is canceled by it.
+	life context.Context //nolint:containedctx // canceled by Close alone
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool           // guarded by mu
+	calls  sync.WaitGroup // of operations and watches; grows under mu while not closed
+	once   sync.Once
+	err    error // of Close, set in once
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open starts an embedded store or connects to a cluster, and returns when it can be
+// read. If ctx has no deadline, it waits 5 s for a cluster and a minute for an embedded
+// store, which may have a long log to read.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	open := openExternal
+	if cfg.Dir != "" {
+		open = openEmbedded
+	}
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open etcd: %w", err)
+	}
+	if _, err := s.Revision(ctx); err != nil {
+		_ = s.Close() // the first error says more
+		return nil, fmt.Errorf("open etcd: %w", err)
+	}
+	return s, nil
+}
+
+func openExternal(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{prefix: cfg.Prefix}
+	if s.prefix == "" {
+		s.prefix = "laneway/"
+	}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	client, err := clientv3.New(clientv3.Config{
+		Context:   s.life,
+		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
+		DialTimeout: dialTimeout, DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
+			MinConnectTimeout: dialTimeout,
+		})},
+		Logger: zapLogger(cfg.Log),
+	})
+	if err != nil {
+		s.end()
+		return nil, s.fail(ctx, err)
+	}
+	s.client, s.watch = client, pb.NewWatchClient(client.ActiveConnection())
+	if err := s.recent(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// recent refuses members before 3.6: a watch of theirs can lose a deletion at the
+// revision of a compaction, or be told of progress ahead of its events. One that does
+// not answer is not asked again: it may be down for an update.
+func (s *Store) recent(ctx context.Context) error {
+	for _, endpoint := range s.client.Endpoints() {
+		version, err := s.version(ctx, endpoint)
+		if err != nil {
+			continue
+		}
+		var major, minor int
+		if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil || major < minMajor || (major == minMajor && minor < minMinor) {
+			return fmt.Errorf("member %s is etcd %s: want %d.%d or later", endpoint, version, minMajor, minMinor)
+		}
+	}
+	return nil
+}
+
+func (s *Store) version(ctx context.Context, endpoint string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	got, err := s.client.Status(ctx, endpoint)
+	if err != nil {
+		return "", err
+	}
+	return got.Version, nil
+}
+
+// Close implements [store.Store].
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.end()
+		s.calls.Wait()
+		if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			s.err = fmt.Errorf("close etcd: %w", err)
+		}
+		if s.member != nil {
+			s.member.close()
+		}
+	})
+	return s.err
+}
+
+// enter begins an operation, and says how to end it. The context it returns has a
+// deadline and ends with the store.
+func (s *Store) enter(ctx context.Context) (context.Context, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("store: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, store.ErrClosed
+	}
+	s.calls.Add(1)
+	cancel := func() {}
+	if _, limited := ctx.Deadline(); limited {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, store.DefaultTimeout)
+	}
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		s.calls.Done()
+	}, nil
+}
+
+// fail says what etcd's error is to a caller whose context is ctx.
+func (s *Store) fail(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case s.life.Err() != nil:
+		return store.ErrClosed
+	case ctx.Err() != nil:
+		// What was sent may have taken effect.
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	}
+	for _, known := range []struct{ etcd, ours error }{
+		{rpctypes.ErrNoSpace, store.ErrFull},
+		{rpctypes.ErrCompacted, store.ErrCompacted},
+		{rpctypes.ErrLeaseNotFound, store.ErrLeaseNotFound},
+		{rpctypes.ErrRequestTooLarge, store.ErrTooLarge},
+		{rpctypes.ErrTooManyOps, store.ErrTooLarge},
+	} {
+		if errors.Is(err, known.etcd) {
+			return fmt.Errorf("%w: %w", known.ours, err)
+		}
+	}
+	switch code(err) {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated,
+		codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.Unimplemented:
+		return fmt.Errorf("etcd: %w", err)
+	default:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+}
+
+// code is err's, in either of the forms that etcd's client returns.
+func code(err error) codes.Code {
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
+}
+
+// Health implements [store.Store].
+func (s *Store) Health(ctx context.Context) error {
+	if _, err := s.Revision(ctx); err != nil {
+		return err
+	}
+	if s.member != nil {
+		return s.member.health()
+	}
+	caller := ctx
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	alarms, err := s.client.AlarmList(ctx)
+	if code(err) == codes.PermissionDenied {
+		return nil // not for this user to know; a write will tell
+	}
+	if err != nil {
+		return s.fail(caller, err)
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm == pb.AlarmType_NOSPACE {
+			return fmt.Errorf("%w: etcd's alarm NOSPACE is raised", store.ErrFull)
+		}
+	}
+	return nil
+}

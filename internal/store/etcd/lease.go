@@ -1,0 +1,64 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/laneway-dev/laneway/internal/store"
+)
+
+// Grant implements [store.Store].
+func (s *Store) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
+	if ttl < store.MinTTL {
+		return 0, fmt.Errorf("lease of %s: at least %s", ttl, store.MinTTL)
+	}
+	caller := ctx
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	if s.member != nil && s.member.diskLow.Load() {
+		return 0, fmt.Errorf("%w: the disk is nearly used up", store.ErrFull)
+	}
+	got, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+	if err != nil {
+		return 0, s.fail(caller, err)
+	}
+	return store.LeaseID(got.ID), nil
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, id store.LeaseID) (time.Duration, error) {
+	caller := ctx
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	got, err := s.client.KeepAliveOnce(ctx, clientv3.LeaseID(id))
+	if err != nil {
+		return 0, s.fail(caller, err)
+	}
+	return time.Duration(got.TTL) * time.Second, nil
+}
+
+// Revoke implements [store.Store].
+func (s *Store) Revoke(ctx context.Context, id store.LeaseID) error {
+	caller := ctx
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = s.client.Revoke(ctx, clientv3.LeaseID(id))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return s.fail(caller, err)
+}

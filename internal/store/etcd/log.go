@@ -1,0 +1,77 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// zapLogger is a logger for etcd that writes to log. What etcd calls information is
+// for debugging here: who embeds it did not ask to hear of its raft.
+func zapLogger(log *slog.Logger) *zap.Logger {
+	return zap.New(&core{log: log.With("component", "etcd")}, zap.ErrorOutput(zapcore.AddSync(discard{})))
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// core is a zapcore.Core over slog.
+type core struct{ log *slog.Logger }
+
+var _ zapcore.Core = (*core)(nil)
+
+// Enabled implements [zapcore.Core].
+func (c *core) Enabled(l zapcore.Level) bool {
+	return c.log.Enabled(context.Background(), level(l))
+}
+
+// With implements [zapcore.Core].
+func (c *core) With(fields []zapcore.Field) zapcore.Core {
+	return &core{log: c.log.With(attributes(fields)...)}
+}
+
+// Check implements [zapcore.Core].
+func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements [zapcore.Core].
+func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	c.log.Log(context.Background(), level(e.Level), e.Message, attributes(fields)...) //nolint:sloglint // etcd's message
+	return nil
+}
+
+// Sync implements [zapcore.Core].
+func (c *core) Sync() error { return nil }
+
+func level(l zapcore.Level) slog.Level {
+	switch {
+	case l >= zapcore.ErrorLevel:
+		return slog.LevelError
+	case l == zapcore.WarnLevel:
+		return slog.LevelWarn
+	default:
+		return slog.LevelDebug
+	}
+}
+
+func attributes(fields []zapcore.Field) []any {
+	encoder := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(encoder)
+	}
+	attrs := make([]any, 0, len(encoder.Fields))
+	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
+		attrs = append(attrs, slog.Any(strings.ReplaceAll(key, "-", "_"), encoder.Fields[key]))
+	}
+	return attrs
+}
