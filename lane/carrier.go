@@ -23,30 +23,41 @@ type Carrier interface {
 }
 
 // Extract reads the color of a carrier: first hit wins of [Header], the baggage
-// member, then aliases in their order. A value that is no lane name is no color:
-// it is passed over, and ok is false if nothing else is found. malformed counts
-// the values passed over.
+// member, then aliases in their order. Several values of a key are looked at in
+// their order, also where somebody on the way has joined them with commas. A value
+// that is no lane name is no color: it is passed over. malformed counts the values
+// passed over; empty ones do not count.
 func Extract(c Carrier, aliases ...string) (color Name, malformed int) {
-	for _, v := range c.Values(Header) {
-		if n := Name(strings.TrimSpace(v)); n.Valid() {
-			return n, malformed
-		}
-		malformed++
+	if color, malformed = headerColor(c.Values(Header)); color != Baseline {
+		return color, malformed
 	}
 	for _, v := range c.Values(BaggageHeader) {
-		if raw, found := baggageGet(v); found {
-			if n := Name(raw); n.Valid() {
-				return n, malformed
-			}
-			malformed++
+		n, bad := baggageColor(v)
+		malformed += bad
+		if n != Baseline {
+			return n, malformed
 		}
 	}
 	for _, key := range aliases {
-		for _, v := range c.Values(key) {
-			if n := Name(strings.TrimSpace(v)); n.Valid() {
+		n, bad := headerColor(c.Values(key))
+		malformed += bad
+		if n != Baseline {
+			return n, malformed
+		}
+	}
+	return Baseline, malformed
+}
+
+func headerColor(values []string) (color Name, malformed int) {
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			n := Name(strings.Trim(element, ows))
+			if n.Valid() {
 				return n, malformed
 			}
-			malformed++
+			if n != Baseline {
+				malformed++
+			}
 		}
 	}
 	return Baseline, malformed
@@ -57,8 +68,8 @@ func Extract(c Carrier, aliases ...string) (color Name, malformed int) {
 // that plain traffic carries nothing. Aliases are never written; [Strip] removes
 // them.
 //
-// Baggage that would pass the W3C limit of 8192 bytes is left without the member:
-// [Header] alone then carries the color.
+// Baggage that would pass the limits of W3C Baggage, 8192 bytes and 180 members, is
+// left without the member: [Header] alone then carries the color.
 func Inject(c Carrier, color Name) {
 	if color == Baseline {
 		Strip(c)
@@ -72,6 +83,7 @@ func Inject(c Carrier, color Name) {
 
 // Strip removes the color, its signature and the aliases from a carrier. Other
 // baggage members are kept byte for byte; without any, the baggage goes too.
+// Baggage that holds no color is not touched.
 func Strip(c Carrier, aliases ...string) {
 	c.Del(Header)
 	c.Del(SignatureHeader)
@@ -79,7 +91,7 @@ func Strip(c Carrier, aliases ...string) {
 		c.Del(key)
 	}
 	values := c.Values(BaggageHeader)
-	if len(values) == 0 {
+	if !hasOurs(values) {
 		return
 	}
 	if kept := baggageWith(values, Baseline); kept != "" {

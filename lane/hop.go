@@ -35,25 +35,50 @@ type Hop struct {
 	Reason   Reason
 }
 
+// MaxHopBytes is the longest line that [ParseHop] reads. What names of legal length
+// give is far below it.
+const MaxHopBytes = 512
+
 // String writes the hop as a [RouteHeader] value:
 // "service=order lane=green instance=order-7f rule=host reason=lane-instance".
+// It is one line of five fields whatever the fields hold: bytes that would break it
+// are written as '?', and long fields are cut.
 func (h Hop) String() string {
-	dash := func(s string) string {
-		if s == "" {
-			return "-"
-		}
-		return s
+	return "service=" + hopField(h.Service) + " lane=" + hopField(string(h.Lane)) + " instance=" + hopField(h.Instance) +
+		" rule=" + hopField(string(h.Rule)) + " reason=" + hopField(string(h.Reason))
+}
+
+func hopField(s string) string {
+	const longest = MaxInstanceBytes // of all names
+	if s == "" {
+		return "-"
 	}
-	return "service=" + dash(h.Service) + " lane=" + dash(string(h.Lane)) + " instance=" + dash(h.Instance) +
-		" rule=" + dash(string(h.Rule)) + " reason=" + dash(string(h.Reason))
+	s = s[:min(len(s), longest)]
+	breaks := func(c byte) bool { return c <= ' ' || c >= 0x7f }
+	for i := range len(s) {
+		if !breaks(s[i]) {
+			continue
+		}
+		b := []byte(s)
+		for i, c := range b {
+			if breaks(c) {
+				b[i] = '?'
+			}
+		}
+		return string(b)
+	}
+	return s
 }
 
 // ErrHop is returned by [ParseHop] for a line that is no hop.
 var ErrHop = errors.New("not a route line: want service=… lane=… instance=… rule=… reason=…")
 
 // ParseHop reads what [Hop.String] wrote. Fields that it does not know are passed
-// over; a line without a service is [ErrHop].
+// over; a line without a service, or of more than [MaxHopBytes], is [ErrHop].
 func ParseHop(line string) (Hop, error) {
+	if len(line) > MaxHopBytes {
+		return Hop{}, ErrHop
+	}
 	var h Hop
 	for field := range strings.FieldsSeq(line) {
 		key, value, found := strings.Cut(field, "=")

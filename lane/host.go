@@ -24,7 +24,7 @@ func HostLabel(name Name, sub string) string {
 		return sub
 	}
 	label := string(name) + hostSeparator + sub
-	if len(label) <= maxLabelBytes {
+	if len(label) <= maxLabelBytes || len(name) > MaxNameBytes {
 		return label
 	}
 	sum := sha256.Sum256([]byte(sub))
@@ -33,7 +33,8 @@ func HostLabel(name Name, sub string) string {
 	return string(name) + hostSeparator + strings.TrimRight(sub[:keep], "-") + "-" + hash
 }
 
-// SplitHostLabel takes a host label apart: "green--api" gives "green" and "api".
+// SplitHostLabel takes a host label, in lower case, apart: "green--api" gives "green"
+// and "api".
 // A label without a lane tag gives the zero Name and the label itself. Where what
 // stands before "--" is no lane name, ok is false. A sub that [HostLabel] has
 // shortened is returned as it stands: compare HostLabel(name, candidate) with the

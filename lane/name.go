@@ -2,7 +2,9 @@ package lane
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits of names, in bytes.
@@ -40,7 +42,11 @@ func (e *NameError) Error() string {
 func nameError(kind, name, reason string) error {
 	const most = 80
 	if len(name) > most {
-		name = name[:most]
+		cut := most
+		for cut > 0 && !utf8.RuneStart(name[cut]) { // not within a character
+			cut--
+		}
+		name = name[:cut]
 	}
 	return &NameError{Kind: kind, Name: name, Reason: reason}
 }
@@ -98,10 +104,19 @@ func labelFault(s string) string {
 			return `must not contain "--", which separates lane and service in a host name`
 		}
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return fmt.Sprintf("has %q; use a-z, 0-9 and '-'", c)
+			return fmt.Sprintf("has %s; use a-z, 0-9 and '-'", quoteAt(s, i))
 		}
 	}
 	return ""
+}
+
+// quoteAt quotes the character of s that begins at byte i.
+func quoteAt(s string, i int) string {
+	r, size := utf8.DecodeRuneInString(s[i:])
+	if r == utf8.RuneError && size <= 1 {
+		return fmt.Sprintf(`'\x%02x'`, s[i])
+	}
+	return strconv.QuoteRune(r)
 }
 
 // CheckInstance returns nil if s is an instance name: 1 to 64 bytes of letters,
@@ -117,7 +132,7 @@ func CheckInstance(s string) error {
 		c := s[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		if !letter && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return nameError("instance", s, fmt.Sprintf("has %q; use letters, digits, '.', '_' and '-'", c))
+			return nameError("instance", s, fmt.Sprintf("has %s; use letters, digits, '.', '_' and '-'", quoteAt(s, i)))
 		}
 	}
 	return nil

@@ -33,19 +33,34 @@ func TrailFrom(ctx context.Context) *Trail {
 	return t
 }
 
-// Add notes a call: its own hop, and then what its answer told of hops further on.
+// Add notes a call: its own hop, and then what its answer told of hops further on. Of
+// these, lines that are no hops (see [ParseHop]) are left out: a peer must not choose what
+// else stands in our answer.
 func (t *Trail) Add(own Hop, further []string) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, line := range append([]string{own.String()}, further...) {
-		if len(t.hops) >= MaxTrailHops {
-			return
-		}
-		t.hops = append(t.hops, line)
+	t.hops = AppendHops(t.hops, own, further)
+}
+
+// AppendHops appends to lines a hop and what an answer told of hops further on, as
+// [Trail.Add] does, up to [MaxTrailHops] lines.
+func AppendHops(lines []string, own Hop, further []string) []string {
+	if len(lines) >= MaxTrailHops {
+		return lines
 	}
+	lines = append(lines, own.String())
+	for _, line := range further {
+		if len(lines) >= MaxTrailHops {
+			break
+		}
+		if hop, err := ParseHop(line); err == nil {
+			lines = append(lines, hop.String())
+		}
+	}
+	return lines
 }
 
 // Lines returns what was collected, in the order of the calls, each followed by what is
