@@ -83,45 +83,49 @@ func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
 	if color == Baseline {
 		return c.fromBaseline(p, ReasonPlain)
 	}
-	if color.Strict() {
-		if p != nil && c.from(p, color) {
-			c.Reason = ReasonStrict
-			return c
-		}
-		c.Reason = ReasonStrictNo
-		return c
-	}
 	var known *laneEntry
 	if s != nil {
 		known = s.lanes[color]
 	}
-	if known == nil {
+	if color.Strict() {
+		if c.from(p, known) {
+			c.Reason = ReasonStrict
+		} else {
+			c.Reason = ReasonStrictNo
+		}
+		return c
+	}
+	switch {
+	case known == nil:
 		return c.fromBaseline(p, ReasonUnknown)
-	}
-	if known.State == Ended {
+	case known.State == Ended:
 		return c.fromBaseline(p, ReasonEnded)
+	case p == nil || len(p.lanes) == 0:
+		return c.fromBaseline(p, ReasonBaseline)
 	}
-	if p != nil && len(p.lanes) > 0 {
-		for _, name := range known.fallback {
-			if !c.from(p, name) {
-				continue
-			}
+	if c.from(p, known) {
+		c.Reason = ReasonLane
+		return c
+	}
+	for e, left := known.parent, known.steps-1; left > 0; e, left = e.parent, left-1 {
+		if c.from(p, e) {
 			c.Reason = ReasonParent
-			if name == color {
-				c.Reason = ReasonLane
-			}
 			return c
 		}
 	}
 	return c.fromBaseline(p, ReasonBaseline)
 }
 
-func (c *Choice) from(p *pool, name Name) bool {
-	set, ok := p.lanes[name]
+// from fills in the targets of a lane, if there are any.
+func (c *Choice) from(p *pool, e *laneEntry) bool {
+	if p == nil || e == nil {
+		return false
+	}
+	set, ok := p.lanes[e]
 	if !ok {
 		return false
 	}
-	c.Lane, c.Targets, c.Local = name, set.targets, set.local
+	c.Lane, c.Targets, c.Local = e.Name, set.targets, set.local
 	return true
 }
 

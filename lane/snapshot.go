@@ -80,19 +80,24 @@ type Snapshot struct {
 	pools    map[poolKey]*pool
 }
 
+// laneEntry is a lane with its way up. The chain is a list of pointers, not a slice a
+// lane: ten thousand lanes below each other would take as many slices of that length.
 type laneEntry struct {
 	Lane
-	// fallback is the chain to walk from this lane: itself, its parent and so on,
-	// without the baseline. Lanes that take no new traffic are left out.
-	fallback []Name
+	// parent is where this lane falls back to; nil: the baseline.
+	parent *laneEntry
+	// steps is how many different lanes there are from this one up, itself among them.
+	// It ends the walk where parents run in a circle.
+	steps int
 }
 
 type poolKey struct{ service, protocol string }
 
-// pool holds the targets of one service for one protocol.
+// pool holds the targets of one service for one protocol. A lane that takes no new
+// traffic has no set.
 type pool struct {
 	baseline targetSet
-	lanes    map[Name]targetSet
+	lanes    map[*laneEntry]targetSet
 }
 
 // targetSet is sorted: own room first, then by instance name.
@@ -105,7 +110,8 @@ type targetSet struct {
 // instances that cannot count (not ready, of an older generation, of a lane that
 // is not known or takes nothing new) are left out of the sets here, so that Pick
 // has nothing to check. A parent chain that runs in a circle is cut where it
-// closes.
+// closes; one that meets a strict lane ends before it, since such a lane is nobody's
+// parent. Lanes without a name are passed over.
 func NewSnapshot(in Input) *Snapshot {
 	s := &Snapshot{
 		revision: in.Revision,
@@ -115,11 +121,11 @@ func NewSnapshot(in Input) *Snapshot {
 		pools:    map[poolKey]*pool{},
 	}
 	for _, l := range in.Lanes {
-		s.lanes[l.Name] = &laneEntry{Lane: l}
+		if l.Name != Baseline {
+			s.lanes[l.Name] = &laneEntry{Lane: l}
+		}
 	}
-	for _, e := range s.lanes {
-		e.fallback = s.chain(e)
-	}
+	s.link()
 	for _, name := range in.Services {
 		s.services[name] = struct{}{}
 	}
@@ -143,22 +149,38 @@ func NewSnapshot(in Input) *Snapshot {
 	return s
 }
 
-// chain lists the lanes from e up to, without, the baseline.
-func (s *Snapshot) chain(e *laneEntry) []Name {
-	if e.Name.Strict() {
-		return []Name{e.Name}
-	}
-	var names []Name
-	for seen := map[Name]bool{}; e != nil && !seen[e.Name]; e = s.lanes[e.Parent] {
-		if e.Name.Strict() { // a strict lane is nobody's parent
-			break
-		}
-		seen[e.Name] = true
-		if e.takesNew() {
-			names = append(names, e.Name)
+// link sets the parent and steps of every lane. It visits each once: a walk ends at the
+// baseline, at a lane whose steps are known, or where it meets itself.
+func (s *Snapshot) link() {
+	for _, e := range s.lanes {
+		if parent := s.lanes[e.Parent]; parent != nil && !parent.Name.Strict() && !e.Name.Strict() {
+			e.parent = parent
 		}
 	}
-	return names
+	var path []*laneEntry
+	at := map[*laneEntry]int{} // positions in path
+	for _, e := range s.lanes {
+		path = path[:0]
+		clear(at)
+		for ; e != nil && e.steps == 0; e = e.parent {
+			if first, circle := at[e]; circle {
+				for _, on := range path[first:] {
+					on.steps = len(path) - first
+				}
+				path = path[:first]
+				break
+			}
+			at[e] = len(path)
+			path = append(path, e)
+		}
+		further := 0
+		if e != nil {
+			further = e.steps
+		}
+		for n, on := range path {
+			on.steps = further + len(path) - n
+		}
+	}
 }
 
 func (e *laneEntry) takesNew() bool { return e.State == Ready || e.State == Creating }
@@ -176,29 +198,30 @@ func (s *Snapshot) counts(i *Instance) bool {
 }
 
 func (s *Snapshot) add(i *Instance) {
-	for n, e := range i.Endpoints {
+	for n, endpoint := range i.Endpoints {
 		// The first endpoint of a protocol is the one that is used.
-		first := slices.IndexFunc(i.Endpoints, func(o Endpoint) bool { return o.Protocol == e.Protocol })
+		first := slices.IndexFunc(i.Endpoints, func(o Endpoint) bool { return o.Protocol == endpoint.Protocol })
 		if first != n {
 			continue
 		}
-		key := poolKey{i.Service, e.Protocol}
+		key := poolKey{i.Service, endpoint.Protocol}
 		p := s.pools[key]
 		if p == nil {
 			p = &pool{}
 			s.pools[key] = p
 		}
-		t := &Target{Instance: i, Endpoint: e}
+		t := &Target{Instance: i, Endpoint: endpoint}
 		if i.Lane == Baseline {
 			p.baseline.targets = append(p.baseline.targets, t)
 			continue
 		}
 		if p.lanes == nil {
-			p.lanes = map[Name]targetSet{}
+			p.lanes = map[*laneEntry]targetSet{}
 		}
-		set := p.lanes[i.Lane]
+		e := s.lanes[i.Lane]
+		set := p.lanes[e]
 		set.targets = append(set.targets, t)
-		p.lanes[i.Lane] = set
+		p.lanes[e] = set
 	}
 }
 
@@ -286,4 +309,16 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 			}
 		}
 	}
+}
+
+// At returns the snapshot with another revision: for a registry that has moved on
+// without a change of what is in the snapshot. It shares everything else and costs
+// one small allocation.
+func (s *Snapshot) At(revision uint64) *Snapshot {
+	if s == nil {
+		return &Snapshot{revision: revision}
+	}
+	moved := *s
+	moved.revision = revision
+	return &moved
 }
