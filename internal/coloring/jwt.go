@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,8 +90,8 @@ func (k *JWTKeys) Verify(token string, now time.Time) (map[string]any, error) {
 	if header.Crit != nil { // extensions that must be understood, and none is
 		return nil, fmt.Errorf("%w: crit is not supported", ErrToken)
 	}
-	mac, err := base64.RawURLEncoding.Strict().DecodeString(signature)
-	if err != nil {
+	mac, ok := decode64(signature)
+	if !ok {
 		return nil, fmt.Errorf("%w: the signature is no base64url", ErrToken)
 	}
 	signed := token[:len(first)+1+len(payload)]
@@ -114,8 +113,8 @@ func (k *JWTKeys) Verify(token string, now time.Time) (map[string]any, error) {
 }
 
 func decodePart(part string, into any) error {
-	text, err := base64.RawURLEncoding.Strict().DecodeString(part)
-	if err != nil {
+	text, ok := decode64(part)
+	if !ok {
 		return fmt.Errorf("%w: a part is no base64url", ErrToken)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
