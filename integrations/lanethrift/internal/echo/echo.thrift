@@ -1,0 +1,18 @@
+// The service that the tests and the example of lanethrift call.
+
+namespace go echo
+
+struct Seen {
+  1: string instance
+  2: string color
+  3: string text
+}
+
+exception Refused {
+  1: string why
+}
+
+service Echo {
+  Seen say(1: string text) throws (1: Refused refused)
+  oneway void tell(1: string text)
+}

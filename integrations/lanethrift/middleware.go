@@ -1,0 +1,57 @@
+package lanethrift
+
+import (
+	"context"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// Middleware puts the color of a call into its handler's context (lane.From). A call with
+// the info header lane.ExplainHeader "1" is answered with lane.RouteHeader, the lines of
+// the calls that its handler made, joined by newlines. [NewServer] applies it; it is
+// exported for other servers:
+//
+//	processor = thrift.WrapProcessor(processor, lanethrift.Middleware())
+//
+// Aliases are further info headers to read a color from. It needs a THeaderProtocol on
+// both sides; calls of others are plain.
+func Middleware(aliases ...string) thrift.ProcessorMiddleware {
+	return func(_ string, next thrift.TProcessorFunction) thrift.TProcessorFunction {
+		return thrift.WrappedTProcessorFunction{
+			Wrapped: func(ctx context.Context, seqID int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+				headers := readCarrier{ctx}
+				if color, _ := lane.Extract(headers, aliases...); color != lane.Baseline {
+					ctx = lane.With(ctx, color)
+				}
+				response, ok := thrift.GetResponseHelper(ctx)
+				if !ok || response.THeaderResponseHelper == nil {
+					return next.Process(ctx, seqID, in, out)
+				}
+				response.ClearHeaders() // of the call before on this connection
+				if values := headers.Values(lane.ExplainHeader); len(values) == 0 || values[0] != "1" {
+					return next.Process(ctx, seqID, in, out)
+				}
+				ctx, trail := lane.WithTrail(ctx)
+				return next.Process(ctx, seqID, in, &explained{TProtocol: out, trail: trail, response: response})
+			},
+		}
+	}
+}
+
+// explained adds the trail to the answer's headers when the answer begins: the handler
+// has returned by then.
+type explained struct {
+	thrift.TProtocol
+	trail    *lane.Trail
+	response thrift.TResponseHelper
+}
+
+// WriteMessageBegin implements thrift.TProtocol.
+func (e *explained) WriteMessageBegin(ctx context.Context, name string, kind thrift.TMessageType, seqID int32) error {
+	if lines := e.trail.Lines(); len(lines) > 0 {
+		e.response.SetHeader(lane.RouteHeader, joinLines(lines))
+	}
+	return e.TProtocol.WriteMessageBegin(ctx, name, kind, seqID)
+}
