@@ -75,65 +75,66 @@ func (c Choice) Err() error {
 // one is left out, is the balancer's matter, but it never leaves the set. A nil
 // snapshot knows nothing.
 func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
-	c := Choice{Service: service, Color: color, Reason: ReasonPlain}
+	c := Choice{Service: service, Color: color}
 	var p *pool
-	if s != nil {
-		p = s.pools[poolKey{service, protocol}]
-	}
-	if color == Baseline {
-		return c.fromBaseline(p, ReasonPlain)
-	}
 	var known *laneEntry
 	if s != nil {
-		known = s.lanes[color]
-	}
-	if color.Strict() {
-		if c.from(p, known) {
-			c.Reason = ReasonStrict
-		} else {
-			c.Reason = ReasonStrictNo
+		p = s.pools[poolKey{service, protocol}]
+		if color != Baseline {
+			known = s.lanes[color]
 		}
-		return c
 	}
 	switch {
-	case known == nil:
-		return c.fromBaseline(p, ReasonUnknown)
-	case known.State == Ended:
-		return c.fromBaseline(p, ReasonEnded)
-	case p == nil || len(p.lanes) == 0:
-		return c.fromBaseline(p, ReasonBaseline)
-	}
-	if c.from(p, known) {
-		c.Reason = ReasonLane
-		return c
-	}
-	for e, left := known.parent, known.steps-1; left > 0; e, left = e.parent, left-1 {
-		if c.from(p, e) {
-			c.Reason = ReasonParent
-			return c
+	case color == Baseline:
+		c.baseline(p, ReasonPlain)
+	case color.Strict():
+		if !c.from(known, p, ReasonStrict) {
+			c.Reason = ReasonStrictNo
 		}
+	case known == nil:
+		c.baseline(p, ReasonUnknown)
+	case known.State == Ended:
+		c.baseline(p, ReasonEnded)
+	default:
+		c.walk(known, p)
 	}
-	return c.fromBaseline(p, ReasonBaseline)
+	return c
 }
 
-// from fills in the targets of a lane, if there are any.
-func (c *Choice) from(p *pool, e *laneEntry) bool {
-	if p == nil || e == nil {
+// walk looks for targets in a lane, its parents and the baseline.
+func (c *Choice) walk(e *laneEntry, p *pool) {
+	if c.from(e, p, ReasonLane) {
+		return
+	}
+	if p != nil && p.lanes {
+		for left := e.steps - 1; left > 0; left-- {
+			e = e.parent
+			if c.from(e, p, ReasonParent) {
+				return
+			}
+		}
+	}
+	c.baseline(p, ReasonBaseline)
+}
+
+// from takes the targets of a lane, if there are any.
+func (c *Choice) from(e *laneEntry, p *pool, reason Reason) bool {
+	if e == nil || p == nil {
 		return false
 	}
-	set, ok := p.lanes[e]
-	if !ok {
+	set := e.set(p.id)
+	if set == nil {
 		return false
 	}
-	c.Lane, c.Targets, c.Local = e.Name, set.targets, set.local
+	c.Lane, c.Targets, c.Local, c.Reason = e.Name, set.targets, set.local, reason
 	return true
 }
 
-func (c Choice) fromBaseline(p *pool, reason Reason) Choice {
+// baseline takes the targets of the baseline.
+func (c *Choice) baseline(p *pool, reason Reason) {
 	if p == nil || len(p.baseline.targets) == 0 {
 		c.Reason = ReasonNone
-		return c
+		return
 	}
 	c.Targets, c.Local, c.Reason = p.baseline.targets, p.baseline.local, reason
-	return c
 }

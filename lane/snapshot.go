@@ -89,15 +89,24 @@ type laneEntry struct {
 	// steps is how many different lanes there are from this one up, itself among them.
 	// It ends the walk where parents run in a circle.
 	steps int
+	// sets are the lane's own targets, sorted by pool. A lane has a few services, so
+	// that looking through them costs less than a hash would.
+	sets []laneSet
+}
+
+type laneSet struct {
+	pool int // pool.id
+	targetSet
 }
 
 type poolKey struct{ service, protocol string }
 
-// pool holds the targets of one service for one protocol. A lane that takes no new
-// traffic has no set.
+// pool holds the baseline's targets of one service for one protocol. Those of lanes are
+// with the lanes.
 type pool struct {
+	id       int
 	baseline targetSet
-	lanes    map[*laneEntry]targetSet
+	lanes    bool // some lane has a target of it
 }
 
 // targetSet is sorted: own room first, then by instance name.
@@ -141,9 +150,11 @@ func NewSnapshot(in Input) *Snapshot {
 	}
 	for _, p := range s.pools {
 		p.baseline.sort(s.room)
-		for name, set := range p.lanes {
-			set.sort(s.room)
-			p.lanes[name] = set
+	}
+	for _, e := range s.lanes {
+		slices.SortFunc(e.sets, func(a, b laneSet) int { return cmp.Compare(a.pool, b.pool) })
+		for i := range e.sets {
+			e.sets[i].sort(s.room)
 		}
 	}
 	return s
@@ -207,22 +218,47 @@ func (s *Snapshot) add(i *Instance) {
 		key := poolKey{i.Service, endpoint.Protocol}
 		p := s.pools[key]
 		if p == nil {
-			p = &pool{}
+			p = &pool{id: len(s.pools)}
 			s.pools[key] = p
 		}
-		t := &Target{Instance: i, Endpoint: endpoint}
-		if i.Lane == Baseline {
-			p.baseline.targets = append(p.baseline.targets, t)
-			continue
+		set := &p.baseline
+		if i.Lane != Baseline {
+			set = s.lanes[i.Lane].add(p.id)
+			p.lanes = true
 		}
-		if p.lanes == nil {
-			p.lanes = map[*laneEntry]targetSet{}
-		}
-		e := s.lanes[i.Lane]
-		set := p.lanes[e]
-		set.targets = append(set.targets, t)
-		p.lanes[e] = set
+		set.targets = append(set.targets, &Target{Instance: i, Endpoint: endpoint})
 	}
+}
+
+// add returns the set of a pool, which it makes if need be, while the sets are not sorted
+// yet.
+func (e *laneEntry) add(pool int) *targetSet {
+	for i := range e.sets {
+		if e.sets[i].pool == pool {
+			return &e.sets[i].targetSet
+		}
+	}
+	e.sets = append(e.sets, laneSet{pool: pool})
+	return &e.sets[len(e.sets)-1].targetSet
+}
+
+// set returns the lane's targets of a pool, or nil.
+func (e *laneEntry) set(pool int) *targetSet {
+	sets := e.sets
+	for len(sets) > 8 { // halve, then look through what is left
+		half := len(sets) / 2
+		if sets[half].pool <= pool {
+			sets = sets[half:]
+		} else {
+			sets = sets[:half]
+		}
+	}
+	for i := range sets {
+		if sets[i].pool == pool {
+			return &sets[i].targetSet
+		}
+	}
+	return nil
 }
 
 func (t *targetSet) sort(room string) {
@@ -301,7 +337,11 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 				return
 			}
 		}
-		for _, set := range p.lanes {
+		for _, e := range s.lanes {
+			set := e.set(p.id)
+			if set == nil {
+				continue
+			}
 			for _, t := range set.targets {
 				if !yield(t) {
 					return
@@ -309,16 +349,4 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 			}
 		}
 	}
-}
-
-// At returns the snapshot with another revision: for a registry that has moved on
-// without a change of what is in the snapshot. It shares everything else and costs
-// one small allocation.
-func (s *Snapshot) At(revision uint64) *Snapshot {
-	if s == nil {
-		return &Snapshot{revision: revision}
-	}
-	moved := *s
-	moved.revision = revision
-	return &moved
 }
