@@ -290,6 +290,17 @@ func (s *Snapshot) Revision() uint64 {
 	return s.revision
 }
 
+// At returns the same picture as of a later revision, at which nothing in it had changed.
+// It shares all but the number with s, and works on a nil snapshot.
+func (s *Snapshot) At(revision uint64) *Snapshot {
+	if s == nil {
+		return &Snapshot{revision: revision}
+	}
+	later := *s
+	later.revision = revision
+	return &later
+}
+
 // HasService reports whether the service exists, with or without an instance.
 func (s *Snapshot) HasService(service string) bool {
 	if s == nil {
@@ -349,4 +360,16 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 			}
 		}
 	}
+}
+
+// At returns the snapshot with another revision: for a registry that has moved on
+// without a change of what is in the snapshot. It shares everything else and costs
+// one small allocation.
+func (s *Snapshot) At(revision uint64) *Snapshot {
+	if s == nil {
+		return &Snapshot{revision: revision}
+	}
+	moved := *s
+	moved.revision = revision
+	return &moved
 }

@@ -1,0 +1,205 @@
+package laneclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Doer makes calls: an [*API] or a [*Client].
+type Doer interface {
+	Do(ctx context.Context, method, path string, in, out any, opts ...CallOption) error
+}
+
+// Object is any kind of object that the API stores.
+type Object interface {
+	Lane | Service | Instance | Route | Rule | Session
+}
+
+// KindOf is the kind of T.
+func KindOf[T Object]() Kind {
+	var zero T
+	switch any(zero).(type) {
+	case Lane:
+		return KindLanes
+	case Service:
+		return KindServices
+	case Instance:
+		return KindInstances
+	case Route:
+		return KindRoutes
+	case Rule:
+		return KindRules
+	}
+	return KindSessions
+}
+
+// PathOf is the path of an object: "/v1/lanes/green". The name of an instance is
+// "service/instance".
+func PathOf(kind Kind, name string) string {
+	segments := strings.Split(name, "/")
+	for n, s := range segments {
+		segments[n] = url.PathEscape(s)
+	}
+	return "/v1/" + string(kind) + "/" + strings.Join(segments, "/")
+}
+
+// FullName is the name of an object as it stands in paths and events: "green", and
+// "order/order-7f" for an instance.
+func FullName[T Object](obj *T) string {
+	switch o := any(obj).(type) {
+	case *Lane:
+		return o.Name
+	case *Service:
+		return o.Name
+	case *Instance:
+		return o.Service + "/" + o.Name
+	case *Route:
+		return o.Name
+	case *Rule:
+		return o.Name
+	case *Session:
+		return o.Name
+	}
+	return ""
+}
+
+// Get reads one object. The error is a [*Problem] with status 404 if it does not
+// exist.
+func Get[T Object](ctx context.Context, d Doer, name string) (*T, error) {
+	obj := new(T)
+	if err := d.Do(ctx, http.MethodGet, PathOf(KindOf[T](), name), nil, obj); err != nil {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// Put writes an object and returns it as it is now stored. A lane, service or
+// instance without conditions is created where it does not exist.
+func Put[T Object](ctx context.Context, d Doer, obj *T, opts ...CallOption) (*T, error) {
+	out := new(T)
+	if err := d.Do(ctx, http.MethodPut, PathOf(KindOf[T](), FullName(obj)), obj, out, opts...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Delete deletes an object. A lane drains first; an instance takes all its sessions
+// with it.
+func Delete[T Object](ctx context.Context, d Doer, name string, opts ...CallOption) error {
+	return d.Do(ctx, http.MethodDelete, PathOf(KindOf[T](), name), nil, nil, opts...)
+}
+
+// ListOptions choose what [ListAll] returns.
+type ListOptions struct {
+	Lane     string // "-": of the baseline
+	Service  string
+	PageSize int // objects a call; zero: as the control plane likes
+}
+
+// ListAll reads all objects of a kind, page by page. revision is that of the last
+// page; pages are read one after the other, so that an object may be missing or old
+// that changed meanwhile.
+func ListAll[T Object](ctx context.Context, d Doer, opts ListOptions) (objects []T, revision uint64, err error) {
+	query := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	set("lane", opts.Lane)
+	set("service", opts.Service)
+	if opts.PageSize > 0 {
+		set("limit", strconv.Itoa(opts.PageSize))
+	}
+	for {
+		var page List
+		path := "/v1/" + string(KindOf[T]())
+		if len(query) > 0 {
+			path += "?" + query.Encode()
+		}
+		if err := d.Do(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, 0, err
+		}
+		for _, raw := range page.Items {
+			var obj T
+			if err := json.Unmarshal(raw, &obj); err != nil {
+				return nil, 0, fmt.Errorf("read an object of kind %s: %w", KindOf[T](), err)
+			}
+			objects = append(objects, obj)
+		}
+		if page.Next == "" || page.Next == query.Get("after") {
+			return objects, page.Revision, nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+// CreateLane creates a lane. One that exists already is a [*Problem] of type
+// [ProblemExists], with the lane in Current.
+func CreateLane(ctx context.Context, d Doer, l *Lane) (*Lane, error) {
+	out := &Lane{}
+	if err := d.Do(ctx, http.MethodPost, "/v1/lanes", l, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ExtendLane lets a lane expire a full TTL from now; ttl, if not zero, is its new
+// one.
+func ExtendLane(ctx context.Context, d Doer, name string, ttl Duration) (*Lane, error) {
+	out := &Lane{}
+	if err := d.Do(ctx, http.MethodPost, PathOf(KindLanes, name)+"/extend", Extension{TTL: ttl}, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// HoldLane keeps a lane from expiring, or lets it expire again.
+func HoldLane(ctx context.Context, d Doer, name string, held bool) (*Lane, error) {
+	out := &Lane{}
+	if err := d.Do(ctx, http.MethodPost, PathOf(KindLanes, name)+"/hold", Hold{Held: held}, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// OpenSession opens a session; its Name is the id. Whoever opens one renews it,
+// with [RenewSession], well within its TTL.
+func OpenSession(ctx context.Context, d Doer, s *Session) (*Session, error) {
+	out := &Session{}
+	if err := d.Do(ctx, http.MethodPost, "/v1/sessions", s, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RenewSession prolongs a session. A session that is gone is a [*Problem] of type
+// [ProblemSessionGone].
+func RenewSession(ctx context.Context, d Doer, id string, r *Renewal) (*Renewed, error) {
+	out := &Renewed{}
+	if err := d.Do(ctx, http.MethodPost, PathOf(KindSessions, id)+"/renew", r, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ExplainCall asks who would get a call, and why.
+func ExplainCall(ctx context.Context, d Doer, service, color, protocol string) (*Explanation, error) {
+	query := url.Values{"service": {service}, "color": {color}, "protocol": {protocol}}
+	out := &Explanation{}
+	if err := d.Do(ctx, http.MethodGet, "/v1/explain?"+query.Encode(), nil, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// IsNotFound reports whether err says that the object does not exist.
+func IsNotFound(err error) bool {
+	p := problemOf(err)
+	return p != nil && p.Status == http.StatusNotFound
+}

@@ -1,0 +1,263 @@
+package laneclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+const (
+	retryLeast = 100 * time.Millisecond
+	retryMost  = 5 * time.Second
+	// reopenJitter spreads the sessions that are opened after the control plane has
+	// lost many at once.
+	reopenJitter = 500 * time.Millisecond
+	// refusedRetry is how long to wait where the registry refuses the instance, say
+	// because its lane has ended: it may be created again.
+	refusedRetry = 5 * time.Second
+	// maxRenewalLanes bounds what one renewal names.
+	maxRenewalLanes = 1024
+)
+
+// keeper keeps the session: it opens one, registers the instance, renews, and
+// begins anew when the session is lost. One goroutine runs it.
+type keeper struct {
+	c       *Client
+	id      string
+	ttl     time.Duration
+	opened  uint64
+	lost    bool
+	due     time.Time // of the next renewal
+	retry   backoff
+	refused time.Time // when to offer a refused instance again; zero: now
+	unsent  []string  // lanes used that no renewal has brought across yet
+	down    bool      // the last attempt failed
+}
+
+func (k *keeper) run(ctx context.Context) {
+	k.ttl = k.c.cfg.TTL
+	k.retry = backoff{least: retryLeast, most: min(retryMost, k.ttl/3)}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-k.c.link.renew:
+			k.due = time.Time{}
+			if k.down {
+				continue // the timer is set to when it may be tried again
+			}
+		}
+		timer.Reset(k.step(ctx))
+	}
+}
+
+// step does what is due, and returns how long to wait.
+func (k *keeper) step(ctx context.Context) time.Duration {
+	at := int(k.c.current.Load())
+	var err error
+	switch {
+	case k.id == "":
+		err = k.open(ctx)
+	case !time.Now().Before(k.due):
+		err = k.renew(ctx)
+	case k.registerDue():
+		err = k.register(ctx)
+	}
+	if ctx.Err() != nil {
+		return time.Hour
+	}
+	if err != nil {
+		return k.failed(ctx, at, err)
+	}
+	if k.down {
+		k.c.log.InfoContext(ctx, "control plane is reached again", "session", k.id)
+	}
+	k.down = false
+	k.retry.reset()
+	return k.wait()
+}
+
+// wait is how long there is nothing to do.
+func (k *keeper) wait() time.Duration {
+	next := k.due
+	if k.registerWanted() && k.refused.Before(next) {
+		next = k.refused
+	}
+	return max(0, time.Until(next))
+}
+
+func (k *keeper) registerWanted() bool {
+	if !k.c.cfg.registers() {
+		return false
+	}
+	var wanted bool
+	k.c.link.read(func() { wanted = !k.c.link.registered })
+	return wanted
+}
+
+func (k *keeper) registerDue() bool { return k.registerWanted() && !time.Now().Before(k.refused) }
+
+// failed notes what went wrong, and returns when to try again.
+func (k *keeper) failed(ctx context.Context, at int, err error) time.Duration {
+	switch {
+	case isSessionGone(err):
+		k.c.log.WarnContext(ctx, "session is lost: a new one is opened", "session", k.id)
+		k.drop()
+		return jitter(reopenJitter)
+	case isStale(err):
+		// This view is too old, or of another registry: read it anew elsewhere.
+		k.c.log.WarnContext(ctx, "view is refused as too old: it is read anew", "session", k.id, "error", err)
+		k.c.moveOn(at)
+		k.drop()
+		return jitter(reopenJitter)
+	}
+	k.c.moveOn(at)
+	k.c.noteErr(err)
+	if !k.down {
+		k.c.log.WarnContext(ctx, "control plane cannot be used: the last view stays in use", "error", err)
+	}
+	k.down = true
+	k.c.link.update(func() {
+		k.c.link.failedSeq++
+		if isPermanent(err) {
+			k.c.link.fatal = err
+		}
+	})
+	return k.retry.next()
+}
+
+func isStale(err error) bool {
+	p := problemOf(err)
+	return p != nil && p.Type == ProblemStaleView
+}
+
+// drop forgets the session.
+func (k *keeper) drop() {
+	k.id, k.lost = "", true
+	k.c.link.update(func() {
+		k.c.link.proof.session = ""
+		k.c.link.registered = false
+	})
+	signal(k.c.link.poke)
+}
+
+func (k *keeper) open(ctx context.Context) error {
+	cfg := &k.c.cfg
+	s := &Session{Role: cfg.Role, Admin: cfg.Admin, TTL: Duration(cfg.TTL), Host: hostName()}
+	if cfg.Owned || cfg.registers() {
+		s.Instance = cfg.Service + "/" + cfg.Instance
+	}
+	started := time.Now()
+	opened, err := OpenSession(ctx, k.c.API, s)
+	if err != nil {
+		return fmt.Errorf("open a session: %w", err)
+	}
+	if opened.Name == "" {
+		return errors.New("open a session: the answer names none")
+	}
+	k.id, k.opened, k.refused = opened.Name, opened.Revision, time.Time{}
+	k.setTTL(time.Duration(opened.TTL), started)
+	k.prove(opened.Revision)
+	k.c.log.InfoContext(ctx, "session is open", "session", k.id, "revision", opened.Revision)
+	return nil
+}
+
+// setTTL takes the TTL of an answer, and plans the next renewal.
+func (k *keeper) setTTL(ttl time.Duration, since time.Time) {
+	if ttl >= time.Second && ttl <= MaxTTL {
+		k.ttl = ttl
+	}
+	third := k.ttl / 3
+	k.retry.most = min(retryMost, third)
+	k.due = since.Add(third - jitter(third/10))
+}
+
+// prove tells the viewer what the control plane has answered.
+func (k *keeper) prove(revision uint64) {
+	l := k.c.link
+	l.update(func() {
+		l.proof = proof{
+			session: k.id, revision: revision, at: time.Now(), replica: int(k.c.current.Load()),
+			seq: l.proof.seq + 1, opened: k.opened, lost: k.lost,
+		}
+		l.fatal = nil
+	})
+	signal(l.poke)
+}
+
+func (k *keeper) renew(ctx context.Context) error {
+	l := k.c.link
+	for _, name := range k.c.used.take() {
+		if len(k.unsent) < maxRenewalLanes {
+			k.unsent = append(k.unsent, name)
+		}
+	}
+	r := &Renewal{Lanes: k.unsent}
+	l.read(func() {
+		if l.reachedIn == k.id {
+			r.Reached = l.reached
+		}
+	})
+	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, max(time.Second, k.ttl/2)))
+	defer cancel()
+	started := time.Now()
+	renewed, err := RenewSession(ctx, k.c.API, k.id, r)
+	if p := problemOf(err); p != nil && (p.Status == http.StatusNotFound || p.Status == http.StatusGone) {
+		p.Type = ProblemSessionGone
+	}
+	if err != nil {
+		return fmt.Errorf("renew the session: %w", err)
+	}
+	k.unsent = k.unsent[:0]
+	k.setTTL(time.Duration(renewed.TTL), started)
+	k.prove(renewed.Revision)
+	return nil
+}
+
+// register writes the instance as it is wanted.
+func (k *keeper) register(ctx context.Context) error {
+	l, cfg := k.c.link, &k.c.cfg
+	var state lane.State
+	var seq uint64
+	l.read(func() { state, seq = l.state, l.stateSeq })
+	i := &Instance{
+		Meta: Meta{Name: cfg.Instance}, Service: cfg.Service, Lane: cfg.Lane, Room: cfg.Room,
+		Endpoints: cfg.Endpoints, State: string(state), Weight: cfg.Weight, Labels: cfg.Labels,
+	}
+	_, err := Put(ctx, k.c.API, i, InSession(k.id))
+	if err == nil {
+		k.refused = time.Time{}
+		l.update(func() {
+			l.stateDone, l.stateErr = seq, nil
+			l.registered = l.stateSeq == seq
+		})
+		return nil
+	}
+	err = fmt.Errorf("register instance %s/%s: %w", cfg.Service, cfg.Instance, err)
+	if !isPermanent(err) {
+		return err
+	}
+	// The control plane is there and says no: the session goes on without the
+	// instance.
+	k.refused = time.Now().Add(refusedRetry + jitter(refusedRetry))
+	k.c.noteErr(err)
+	k.c.log.ErrorContext(ctx, "instance is refused: it gets no traffic until it is accepted", "error", err)
+	l.update(func() { l.stateDone, l.stateErr = seq, err })
+	return nil
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
