@@ -361,15 +361,3 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 		}
 	}
 }
-
-// At returns the snapshot with another revision: for a registry that has moved on
-// without a change of what is in the snapshot. It shares everything else and costs
-// one small allocation.
-func (s *Snapshot) At(revision uint64) *Snapshot {
-	if s == nil {
-		return &Snapshot{revision: revision}
-	}
-	moved := *s
-	moved.revision = revision
-	return &moved
-}
