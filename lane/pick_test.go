@@ -364,6 +364,19 @@ func TestSnapshotKnows(t *testing.T) {
 	}
 }
 
+func TestSnapshotAt(t *testing.T) {
+	s := registry(t, "", "lane green\nb B2 lane=green")
+	later := s.At(9)
+	if s.Revision() != 7 || later.Revision() != 9 {
+		t.Errorf("revisions %d and %d, want 7 and 9", s.Revision(), later.Revision())
+	}
+	wantPick(t, later, "b", "green", "lane-instance green B2")
+	var none *lane.Snapshot
+	if got := none.At(9).Revision(); got != 9 {
+		t.Errorf("revision %d of a nil snapshot at 9", got)
+	}
+}
+
 func TestTargetsStopWhenTold(t *testing.T) {
 	s := registry(t, "", "lane green\nb B1\nb B2\nb B3 lane=green\nb B4 lane=green")
 	for stop := 1; stop <= 4; stop++ {
