@@ -22,6 +22,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -110,7 +111,20 @@ type Exit struct {
 	Served bool
 	// Missing lists ports that it did not listen on.
 	Missing []int
+	// Stopped says that it was asked to end by Stop or StopWith.
+	Stopped bool
 }
+
+// LocalError is returned by [Start] for what is wrong on this side: a command that
+// is not there, a port that is taken. Other errors are the control plane's, or of
+// not reaching it, or of names ([lane.NameError]).
+type LocalError struct{ Err error }
+
+// Error is that of what is wrong.
+func (e *LocalError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *LocalError) Unwrap() error { return e.Err }
 
 // Running is a process that was started. All methods may be called at once.
 type Running struct {
@@ -148,7 +162,10 @@ func (r *Running) Wait() (Exit, error) {
 // Stop takes the instance out of the registry's choice, asks the process to end
 // with TERM, kills its group when it has not ended by the drain deadline, and
 // waits as Wait does. drain zero: Process.Drain.
-func (r *Running) Stop(drain time.Duration) (Exit, error) {
-	r.p.stop(drain)
+func (r *Running) Stop(drain time.Duration) (Exit, error) { return r.StopWith(syscall.SIGTERM, drain) }
+
+// StopWith is Stop with another signal than TERM to ask by.
+func (r *Running) StopWith(sig syscall.Signal, drain time.Duration) (Exit, error) {
+	r.p.stop(sig, drain)
 	return r.Wait()
 }

@@ -42,7 +42,7 @@ func (r *registry) ensureLane(ctx context.Context) error {
 	case err != nil && (!errors.As(err, &p) || p.Status != http.StatusNotFound):
 		return err
 	case r.cfg.NoCreate:
-		return fmt.Errorf("lane %s does not exist: create it with `laneway lane create %s`", r.cfg.Lane, r.cfg.Lane)
+		return &LocalError{fmt.Errorf("lane %s does not exist: create it with `laneway lane create %s`", r.cfg.Lane, r.cfg.Lane)}
 	}
 	created := laneclient.Lane{Meta: laneclient.Meta{Name: r.cfg.Lane}}
 	err = r.api.Do(ctx, http.MethodPost, "/v1/lanes", created, &l)

@@ -47,7 +47,6 @@ type supervisor struct {
 	served   bool
 	missing  []int
 	killAt   time.Time // when stopping: the group is killed then
-	stopped  chan struct{}
 }
 
 func start(ctx context.Context, cfg Process) (*Running, error) {
@@ -56,19 +55,19 @@ func start(ctx context.Context, cfg Process) (*Running, error) {
 	}
 	s := &supervisor{
 		cfg: cfg, log: cfg.Log.With("service", cfg.Service, "instance", cfg.Instance),
-		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}), stopped: make(chan struct{}),
+		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.reg = newRegistry(&s.cfg)
 	if err := s.reg.ensureLane(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.choosePorts(); err != nil {
-		return nil, err
+		return nil, &LocalError{err}
 	}
 	started := make(chan error, 1)
 	go s.supervise(started)
 	if err := <-started; err != nil {
-		return nil, err
+		return nil, &LocalError{err}
 	}
 	return &Running{p: s}, nil
 }
@@ -92,10 +91,10 @@ func (p *Process) complete() error {
 		return err
 	}
 	if len(p.Cmd) == 0 {
-		return errors.New("no command to run: write it after --, as in `laneway run --service order -- ./order`")
+		return &LocalError{errors.New("no command to run")}
 	}
 	if p.NoListen && len(p.Listen) > 0 {
-		return errors.New("a process that does not listen has no ports: leave out either of them")
+		return &LocalError{errors.New("a process that does not listen has no ports: leave out either of them")}
 	}
 	if p.Drain <= 0 {
 		p.Drain = DefaultDrain
@@ -145,7 +144,7 @@ func (s *supervisor) supervise(started chan<- error) {
 	s.copied.Wait()
 	s.err = <-leaving
 	s.mu.Lock()
-	exit.Served, exit.Missing = s.served, s.missing
+	exit.Served, exit.Missing, exit.Stopped = s.served, s.missing, s.stopping
 	s.mu.Unlock()
 	s.exit = exit
 }
@@ -183,8 +182,9 @@ func (s *supervisor) register(ctx context.Context) {
 	s.log.InfoContext(ctx, "registered", attrs...)
 }
 
-// stop begins the end: out of the choice, then TERM, then KILL at the deadline.
-func (s *supervisor) stop(drain time.Duration) {
+// stop begins the end: out of the choice, then the signal, then KILL at the
+// deadline.
+func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 	if drain <= 0 {
 		drain = s.cfg.Drain
 	}
@@ -193,7 +193,6 @@ func (s *supervisor) stop(drain time.Duration) {
 	if first {
 		s.stopping = true
 		s.killAt = time.Now().Add(drain)
-		close(s.stopped)
 	}
 	s.mu.Unlock()
 	if !first {
@@ -213,7 +212,7 @@ func (s *supervisor) stop(drain time.Duration) {
 		}
 	default:
 	}
-	if err := s.signal(syscall.SIGTERM); err != nil {
+	if err := s.signal(sig); err != nil {
 		return // it has ended
 	}
 	deadline := time.NewTimer(time.Until(s.deadline()))

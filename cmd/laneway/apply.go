@@ -1,0 +1,355 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+func newApplyCommand(a *app) *cobra.Command {
+	var files []string
+	var dryRun, prune bool
+	c := &cobra.Command{
+		Use:   "apply -f FILE…",
+		Short: "Make objects be as files say",
+		Long: `Writes the objects of files, in YAML of one or several documents or in JSON: each
+has its kind (lanes, services, instances, routes, rules), its name and its fields.
+Objects that are as they should be are left alone.
+
+Nothing is deleted without --prune, which deletes objects of the kinds that the
+files have and that are not among them; instances that belong to a session and
+lanes that have ended are not.`,
+		Example: `  laneway apply -f lanes.yaml -f rules.yaml
+  laneway apply -f . --dry-run
+  laneway export | laneway apply -f - --control http://127.0.0.1:8700`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usageError(errors.New("which file? Name it with -f FILE, or -f - for standard input"))
+			}
+			objects, err := a.readFiles(files)
+			if err != nil {
+				return err
+			}
+			return a.apply(cmd.Context(), objects, dryRun, prune)
+		},
+	}
+	c.Flags().StringArrayVarP(&files, "file", "f", nil, "`FILE`, directory of .yaml, .yml and .json files, or - for standard input; repeatable")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "show the difference and change nothing")
+	c.Flags().BoolVar(&prune, "prune", false, "delete what is not in the files")
+	_ = c.MarkFlagFilename("file", "yaml", "yml", "json")
+	return c
+}
+
+// readFiles reads all objects; an object may be there once.
+func (a *app) readFiles(files []string) ([]*object, error) {
+	var all []*object
+	var errs []error
+	for _, name := range files {
+		names := []string{name}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			names = objectFiles(name)
+			if len(names) == 0 {
+				errs = append(errs, fmt.Errorf("%s: has no .yaml, .yml or .json files", name))
+			}
+		}
+		for _, name := range names {
+			objects, err := a.readObjectFile(name)
+			all = append(all, objects...)
+			errs = append(errs, err)
+		}
+	}
+	seen := map[string]*object{}
+	for _, o := range all {
+		if first := seen[o.String()]; first != nil {
+			errs = append(errs, fmt.Errorf("%s: %s is in %s already", o.where, o, first.where))
+		}
+		seen[o.String()] = o
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
+	}
+	return ordered(all), nil
+}
+
+func objectFiles(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		for _, ext := range []string{".yaml", ".yml", ".json"} {
+			if !e.IsDir() && strings.HasSuffix(e.Name(), ext) && !strings.HasPrefix(e.Name(), ".") {
+				out = append(out, strings.TrimSuffix(dir, "/")+"/"+e.Name())
+			}
+		}
+	}
+	return out
+}
+
+func (a *app) readObjectFile(name string) ([]*object, error) {
+	if name == "-" {
+		return readObjects("standard input", a.stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	return readObjects(name, f)
+}
+
+// present is what the control plane has, as a person would write it.
+type present struct {
+	objects   map[string]*object // by kind/name
+	revisions map[string]uint64
+}
+
+// readPresent reads the objects of some kinds, without instances that belong to a
+// session and lanes that are over.
+func readPresent(ctx context.Context, c *api, kinds []laneclient.Kind) (present, error) {
+	p := present{map[string]*object{}, map[string]uint64{}}
+	for _, kind := range kinds {
+		items, err := list[json.RawMessage](ctx, c, kind, nil)
+		if err != nil {
+			return present{}, err
+		}
+		for _, raw := range items {
+			var about struct {
+				Revision uint64 `json:"revision"`
+				State    string `json:"state"`
+				Static   bool   `json:"static"`
+			}
+			if err := json.Unmarshal(raw, &about); err != nil {
+				return present{}, err
+			}
+			over := about.State == string(lane.Ended) || about.State == string(lane.Draining)
+			if kind == laneclient.KindLanes && over || kind == laneclient.KindInstances && !about.Static {
+				continue
+			}
+			o, err := readObject(kind, raw)
+			if err != nil {
+				return present{}, fmt.Errorf("read %s of a control plane that is newer than this command: %w", kind, err)
+			}
+			p.objects[o.String()], p.revisions[o.String()] = o, about.Revision
+		}
+	}
+	return p, nil
+}
+
+// step is one change that apply makes.
+type step struct {
+	mark   string // "+", "~" or "-"
+	object *object
+	old    *object
+	check  laneclient.CallOption
+}
+
+// plan lists the changes, in the order in which they are to be made, and how many
+// objects stay as they are.
+func plan(want []*object, have present, prune bool) (steps []step, same int) {
+	wanted := map[string]bool{}
+	for _, o := range want {
+		wanted[o.String()] = true
+		old := have.objects[o.String()]
+		switch {
+		case old == nil:
+			steps = append(steps, step{mark: "+", object: o, check: laneclient.IfNoneMatch()})
+		case reflect.DeepEqual(old.field, o.field):
+			same++
+		default:
+			steps = append(steps, step{mark: "~", object: o, old: old, check: laneclient.IfMatch(have.revisions[o.String()])})
+		}
+	}
+	if !prune {
+		return steps, same
+	}
+	var gone []*object
+	for key, o := range have.objects {
+		if !wanted[key] {
+			gone = append(gone, o)
+		}
+	}
+	for _, o := range slices.Backward(ordered(gone)) {
+		steps = append(steps, step{mark: "-", object: o, old: o, check: laneclient.IfMatch(have.revisions[o.String()])})
+	}
+	return steps, same
+}
+
+func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) error {
+	var kinds []laneclient.Kind
+	for _, k := range appliedKinds() {
+		if slices.ContainsFunc(want, func(o *object) bool { return o.kind == k }) {
+			kinds = append(kinds, k)
+		}
+	}
+	c := a.api()
+	have, err := readPresent(ctx, c, kinds)
+	if err != nil {
+		return err
+	}
+	steps, same := plan(want, have, prune)
+	failed := 0
+	for _, s := range steps {
+		if !dryRun {
+			if err := c.apply(ctx, s); err != nil {
+				var p *laneclient.Problem
+				if !errors.As(err, &p) {
+					return err
+				}
+				failed++
+				fmt.Fprintf(a.stderr, "laneway: %s: %s: %s\n", s.object.where, s.object, sentence(err))
+				continue
+			}
+		}
+		if err := s.write(a.stdout, a.painter()); err != nil {
+			return err
+		}
+	}
+	done := "changed"
+	if dryRun {
+		done = "would change"
+	}
+	if _, err := fmt.Fprintf(a.stdout, "%d %s, %d as they should be\n", len(steps)-failed, done, same); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d changes were refused: correct them and apply again", failed, len(steps))
+	}
+	return nil
+}
+
+func (c *api) apply(ctx context.Context, s step) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	method, in := http.MethodPut, s.object.spec
+	if s.mark == "-" {
+		method, in = http.MethodDelete, nil
+	}
+	check := []laneclient.CallOption{s.check}
+	if s.object.kind == laneclient.KindLanes && s.mark == "+" {
+		// One that has ended is there still, and a new one may take its place.
+		check = nil
+	}
+	return explainError(c.urls, c.Do(ctx, method, s.object.path(), in, nil, check...))
+}
+
+// write shows a change: the object, and of one that is changed the fields.
+func (s step) write(w io.Writer, p painter) error {
+	var b strings.Builder
+	line := func(mark, text string) {
+		switch mark {
+		case "+":
+			text = p.good(mark + " " + text)
+		case "-":
+			text = p.bad(mark + " " + text)
+		default:
+			text = mark + " " + text
+		}
+		b.WriteString(text + "\n")
+	}
+	line(s.mark, s.object.String())
+	if s.mark == "~" {
+		for _, key := range slices.Sorted(maps.Keys(union(s.old.field, s.object.field))) {
+			before, after := s.old.field[key], s.object.field[key]
+			if reflect.DeepEqual(before, after) {
+				continue
+			}
+			b.WriteString("    " + key + ": " + compact(before) + " -> " + compact(after) + "\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func union(a, b map[string]any) map[string]any {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+// compact is a value in one line; what is not there is "-".
+func compact(v any) string {
+	if v == nil {
+		return "-"
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(text)
+}
+
+func newExportCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "export [KIND…]",
+		Short: "Write objects as apply reads them",
+		Long: `Writes lanes, services, static instances, routes and rules, or those of the kinds
+that are named, as YAML documents that apply reads. Instances that belong to a
+session and lanes that are over are left out.`,
+		Example: "  laneway export > backup.yaml\n  laneway export rules routes -o json",
+		Args: func(_ *cobra.Command, args []string) error {
+			for _, k := range args {
+				if !slices.Contains(appliedKinds(), laneclient.Kind(k)) {
+					return usageError(fmt.Errorf("kind %q: want lanes, services, instances, routes or rules", k))
+				}
+			}
+			return nil
+		},
+		ValidArgs: []string{"lanes", "services", "instances", "routes", "rules"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kinds := appliedKinds()
+			if len(args) > 0 {
+				kinds = slices.DeleteFunc(kinds, func(k laneclient.Kind) bool { return !slices.Contains(args, string(k)) })
+			}
+			have, err := readPresent(cmd.Context(), a.api(), kinds)
+			if err != nil {
+				return err
+			}
+			return a.export(ordered(slices.Collect(maps.Values(have.objects))))
+		},
+	}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) export(objects []*object) error {
+	all := make([]json.RawMessage, 0, len(objects))
+	for _, o := range objects {
+		doc, err := o.document()
+		if err != nil {
+			return err
+		}
+		all = append(all, doc)
+	}
+	if a.output == outputJSON {
+		return a.print(all, nil)
+	}
+	for i, doc := range all {
+		text, err := toYAML(doc)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			text = append([]byte("---\n"), text...)
+		}
+		if _, err := a.stdout.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

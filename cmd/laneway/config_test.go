@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// load reads a configuration as `server` does.
+func load(t *testing.T, env map[string]string, file string, args ...string) (*config, error) {
+	t.Helper()
+	a := &app{getenv: func(key string) string { return env[key] }}
+	path := ""
+	if file != "" {
+		path = filepath.Join(t.TempDir(), "laneway.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	addSettings(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return a.loadConfig(flags, path)
+}
+
+func TestConfigPrecedence(t *testing.T) {
+	env := map[string]string{"HOME": "/home/ann"}
+	cfg, err := load(t, env, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Data != "/home/ann/.local/state/laneway" || cfg.Domain != "lane.localhost" {
+		t.Errorf("defaults: data %q domain %q", cfg.Data, cfg.Domain)
+	}
+	if err := cfg.validate(); err != nil {
+		t.Errorf("the defaults have a problem: %v", err)
+	}
+
+	const file = "data: /file\ndomain: file.example\ncluster: file\nlisten:\n  gateway: 127.0.0.1:1\n  inside: 127.0.0.1:2\ndrain: 3s\n"
+	env["LANEWAY_DOMAIN"], env["LANEWAY_CLUSTER"], env["LANEWAY_LISTEN"] = "env.example", "env", "inside=127.0.0.1:3,control=127.0.0.1:4"
+	cfg, err = load(t, env, file, "--cluster", "flag", "--listen", "control=127.0.0.1:5", "--roles", "control,gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Data != "/file" || cfg.Domain != "env.example" || cfg.Cluster != "flag" {
+		t.Errorf("got data %q, domain %q, cluster %q; want that of the file, the environment and the flag", cfg.Data, cfg.Domain, cfg.Cluster)
+	}
+	want := map[string]string{"control": "127.0.0.1:5", "gateway": "127.0.0.1:1", "inside": "127.0.0.1:3", "admin": "127.0.0.1:0"}
+	if !reflect.DeepEqual(cfg.Listen, want) {
+		t.Errorf("listen: got %v, want %v", cfg.Listen, want)
+	}
+}
+
+func TestConfigStateHome(t *testing.T) {
+	for env, want := range map[string]string{"/state": "/state/laneway", "relative": "/home/ann/.local/state/laneway", "": "/home/ann/.local/state/laneway"} {
+		cfg, err := load(t, map[string]string{"XDG_STATE_HOME": env, "HOME": "/home/ann"}, "")
+		if err != nil || cfg.Data != want {
+			t.Errorf("XDG_STATE_HOME=%q: data %q, %v; want %q", env, cfg.Data, err, want)
+		}
+	}
+}
+
+func TestConfigUnknownKeys(t *testing.T) {
+	_, err := load(t, nil, "gateway:\n  edge:\n    trust: [10.0.0.0/8]\nrols: [control]\n")
+	if err == nil {
+		t.Fatal("unknown keys were taken")
+	}
+	for _, want := range []string{"line 3", "trust", "line 4", "rols"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q says nothing of %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "main.") {
+		t.Errorf("%q speaks of our types", err)
+	}
+}
+
+func TestConfigReportsAllProblems(t *testing.T) {
+	const file = `
+roles: [control, gatway]
+listen: {control: 0.0.0.0:7700, gateway: nonsense, amp: 127.0.0.1:1}
+registry: redis://x
+domain: ""
+cluster: a.b
+drain: 0s
+log: {level: loud, format: xml}
+gateway:
+  edge: {trusted: [10.0.0.0/8, here]}
+  signing: [{id: k1, file: /does/not/exist}]
+`
+	cfg, err := load(t, map[string]string{"HOME": "/h"}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = cfg.validate()
+	if err == nil {
+		t.Fatal("got nil")
+	}
+	want := []string{
+		"roles[1]: ", "listen.amp: ", "listen.control: ", "listen.gateway: ", "registry: ", "domain: ", "cluster: ",
+		"drain: ", "log.format: ", "log.level: ", "gateway.edge.trusted[1]: ", "gateway.signing[0].file: ",
+	}
+	got := flatten(err)
+	if len(got) != len(want) {
+		t.Errorf("got %d problems, want %d:\n%v", len(got), len(want), err)
+	}
+	for i, prefix := range want {
+		if i < len(got) && !strings.HasPrefix(got[i].Error(), prefix) {
+			t.Errorf("problem %d is %q, want one of %q", i, got[i], prefix)
+		}
+	}
+}
+
+func TestConfigControlWithoutTheRole(t *testing.T) {
+	cfg, err := load(t, map[string]string{"HOME": "/h", "LANEWAY_CONTROL": "http://a:1,ftp://b"}, "", "--roles", "gateway", "--registry", "whatever")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = cfg.validate()
+	if err == nil || !strings.HasPrefix(err.Error(), "control[1]: ") || len(flatten(err)) != 1 {
+		t.Errorf("got %v, want one problem, with control[1]", err)
+	}
+}
+
+func TestConfigFlagMistakes(t *testing.T) {
+	_, err := load(t, map[string]string{"HOME": "/h", "LANEWAY_DRAIN": "soon"}, "", "--listen", "7700")
+	if err == nil || len(flatten(err)) != 2 {
+		t.Fatalf("got %v, want two problems", err)
+	}
+	for i, want := range []string{"--listen: ", "LANEWAY_DRAIN: "} {
+		if got := flatten(err)[i].Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want it to begin with %q", got, want)
+		}
+	}
+}

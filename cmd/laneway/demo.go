@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laneway-dev/laneway/internal/demo"
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// demoDeadline bounds the demo from its start to its table. It ends within
+// seconds where a machine is not overloaded.
+const demoDeadline = 60 * time.Second
+
+func newDemoCommand(a *app) *cobra.Command {
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show on this machine how requests go through a lane",
+		Long: `Starts a server and seven processes: services a to e, one of each in the
+baseline, and a second one of b and of d in lane green. A sends a request over
+gRPC to b, b over Thrift to c, c over HTTP to d, d over HTTP to e. Then it sends
+one colored and one plain request to the gateway and shows which instance got
+them at every hop, and why. All is as promised, or the exit status is 1.
+
+Nothing needs to be installed, and nothing is left behind.`,
+		Example: `  laneway demo
+  laneway demo --keep      # leaves it running, to try requests and to kill processes
+  laneway demo -o json     # for programs`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), keep) },
+	}
+	a.addOutput(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave it running until interrupted")
+	return cmd
+}
+
+func newDemoServiceCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "demo-service",
+		Short:  "One service of the demo; started by laneway demo",
+		Hidden: true,
+		Args:   exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.Run(cmd.Context(), demo.Config{
+				Client: laneclient.FromEnv(),
+				Port:   a.getenv("PORT"),
+				Log:    slog.New(slog.NewTextHandler(a.stderr, nil)),
+			})
+		},
+	}
+}
+
+// errDemo is returned where the demo ran and a route was not as promised.
+var errDemo = errors.New("requests did not go as promised; what differs is said above")
+
+// runDemo starts everything, shows the routes and stops everything again, also
+// when ctx ends before it is done.
+func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
+	s, err := newDemoStage(a.stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+
+	showing, cancel := context.WithTimeout(ctx, demoDeadline)
+	defer cancel()
+	if err := s.start(showing); err != nil {
+		s.showLogs()
+		return fmt.Errorf("start the demo: %w", err)
+	}
+	routes, err := s.routes(showing)
+	if err != nil {
+		return err
+	}
+	if err := a.printRoutes(routes); err != nil {
+		return err
+	}
+	if faults := judge(routes); len(faults) > 0 {
+		for _, fault := range faults {
+			s.say("not as promised: %s", fault)
+		}
+		return errDemo
+	}
+	if !keep {
+		return nil
+	}
+	out := a.stdout
+	if a.output != outputTable { // which is for a program
+		out = a.stderr
+	}
+	if err := s.advise(out); err != nil {
+		return err
+	}
+	return s.watch(ctx, out, bool(a.painter()))
+}
+
+func judge(routes []demo.Route) []string {
+	var faults []string
+	for _, r := range routes {
+		faults = append(faults, demo.Judge(r)...)
+	}
+	return faults
+}
+
+func (a *app) printRoutes(routes []demo.Route) error {
+	return a.print(demo.NewReport(routes), func(w io.Writer) error {
+		painted := bool(a.painter())
+		if err := demo.WriteArrows(w, routes, painted); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		return demo.WriteTable(w, routes, painted)
+	})
+}
+
+// demoColors lists the colors of the demo's requests.
+func demoColors() []lane.Name { return []lane.Name{demo.Green, lane.Baseline} }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+func newExplainCommand(a *app) *cobra.Command {
+	return groupCommand("explain", "Say who would get a request, and why",
+		"  laneway explain http --host green--order.lane.localhost --path /\n  laneway explain call --service order --color green",
+		a.explainHTTP(), a.explainCall())
+}
+
+func (a *app) explainCall() *cobra.Command {
+	var service, color, protocol, at string
+	c := &cobra.Command{
+		Use: "call --service NAME", Short: "Say who would get a call from service to service",
+		Example: "  laneway explain call --service order --color green\n  laneway explain call --service pay --protocol grpc --at 127.0.0.1:7790",
+		Args:    exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if service == "" {
+				return usageError(errors.New("which service is called? Say so with --service NAME"))
+			}
+			api, err := a.at(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			var e laneclient.Explanation
+			query := filter("service", service, "color", color, "protocol", protocol)
+			if err := api.call(cmd.Context(), http.MethodGet, "/v1/explain?"+query.Encode(), nil, &e); err != nil {
+				return err
+			}
+			return a.printExplanation(e)
+		},
+	}
+	c.Flags().StringVar(&service, "service", "", "`NAME` of the service that is called")
+	c.Flags().StringVar(&color, "color", "", "color of the call (default plain)")
+	c.Flags().StringVar(&protocol, "protocol", lane.HTTP, "`PROTOCOL` of the call: http, grpc, thrift, …")
+	a.addAt(c, &at)
+	_ = c.RegisterFlagCompletionFunc("service", a.complete(laneclient.KindServices))
+	_ = c.RegisterFlagCompletionFunc("color", a.complete(laneclient.KindLanes))
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) explainHTTP() *cobra.Command {
+	var in laneclient.HTTPRequest
+	var headers, cookies []string
+	var at string
+	c := &cobra.Command{
+		Use: "http --host HOST", Short: "Say who would get an HTTP request at the gateway",
+		Example: `  laneway explain http --host green--order.lane.localhost
+  laneway explain http --host shop.example.com --path '/cart?step=2' --header 'x-user=ann' --cookie beta=1`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fillRequest(&in, headers, cookies); err != nil {
+				return usageError(err)
+			}
+			api, err := a.at(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			var e laneclient.Explanation
+			if err := api.call(cmd.Context(), http.MethodPost, "/v1/explain/http", in, &e); err != nil {
+				return err
+			}
+			return a.printExplanation(e)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&in.Host, "host", "", "`HOST` header")
+	f.StringVar(&in.Path, "path", "/", "`PATH`, with a query where there is one")
+	f.StringVar(&in.Method, "method", http.MethodGet, "`METHOD`")
+	f.StringArrayVar(&headers, "header", nil, "`NAME=VALUE` of a header; repeatable")
+	f.StringArrayVar(&cookies, "cookie", nil, "`NAME=VALUE` of a cookie; repeatable")
+	f.StringVar(&in.Source, "source", "", "`ADDRESS` that it comes from")
+	f.BoolVar(&in.Trusted, "trusted", false, "it comes from a peer whose colors are believed")
+	f.BoolVar(&in.Inside, "inside", false, "it comes to the inside listener")
+	a.addAt(c, &at)
+	a.addOutput(c)
+	return c
+}
+
+// fillRequest takes over what flags have as text.
+func fillRequest(in *laneclient.HTTPRequest, headers, cookies []string) error {
+	if in.Host == "" {
+		return errors.New("which host is asked? Say so with --host HOST")
+	}
+	if path, query, found := strings.Cut(in.Path, "?"); found {
+		in.Path, in.Query = path, query
+	}
+	path, err := url.PathUnescape(in.Path)
+	if err != nil || !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("--path %q: want a path that begins with /", in.Path)
+	}
+	in.Path = path
+	in.Headers = map[string][]string{}
+	for _, h := range headers {
+		name, value, found := strings.Cut(h, "=")
+		if !found {
+			name, value, found = strings.Cut(h, ":")
+		}
+		if !found || name == "" {
+			return fmt.Errorf("--header %q: want NAME=VALUE", h)
+		}
+		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+		in.Headers[name] = append(in.Headers[name], strings.TrimSpace(value))
+	}
+	for _, c := range cookies {
+		if name, _, found := strings.Cut(c, "="); !found || name == "" {
+			return fmt.Errorf("--cookie %q: want NAME=VALUE", c)
+		}
+	}
+	if len(cookies) > 0 {
+		in.Headers["Cookie"] = append(in.Headers["Cookie"], strings.Join(cookies, "; "))
+	}
+	return nil
+}
+
+func (a *app) addAt(c *cobra.Command, at *string) {
+	c.Flags().StringVar(at, "at", "", "`NODE` whose view is asked: an admin address, or the id, host or instance of a session (default the control plane)")
+}
+
+// at is the API of a node: the control plane, or one of those that have an admin
+// address.
+func (a *app) at(ctx context.Context, node string) (*api, error) {
+	if node == "" {
+		return a.api(), nil
+	}
+	address := node
+	if !strings.Contains(node, ":") {
+		sessions, err := list[laneclient.Session](ctx, a.api(), laneclient.KindSessions, nil)
+		if err != nil {
+			return nil, err
+		}
+		address = ""
+		var known []string
+		for _, s := range sessions {
+			if s.Admin == "" {
+				continue
+			}
+			known = append(known, s.Admin+" ("+strings.TrimSpace(s.Role+" "+s.Instance)+" on "+s.Host+")")
+			if node == s.Name || node == s.Host || node == s.Instance || node == s.Role {
+				address = s.Admin
+			}
+		}
+		if address == "" {
+			return nil, fmt.Errorf("no node %q that can be asked: there is %s", node, orNone(known))
+		}
+	}
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	urls := []string{address}
+	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv(laneclient.EnvTokenFile)})}, nil
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
+func (a *app) printExplanation(e laneclient.Explanation) error {
+	return a.print(e, func(w io.Writer) error {
+		color := e.Color
+		if color == "" {
+			color = "none: it is plain"
+		}
+		g := a.newGrid("SERVICE", e.Service)
+		g.add("protocol", e.Protocol)
+		g.add("color", color)
+		if e.Rule != "" {
+			g.add("colored by", strings.TrimSpace(e.Rule+" "+e.RuleName))
+		}
+		g.add("reason", e.Reason)
+		if e.Error == "" {
+			g.add("served by", laneOrBaseline(e.Lane))
+		}
+		for _, i := range e.Instances {
+			g.add("instance", i.Name+" at "+endpoints(i.Endpoints))
+		}
+		if e.Error != "" {
+			g.add("error", a.painter().bad(e.Error))
+		}
+		g.add("answered by", fmt.Sprintf("%s at revision %d", e.Node, e.Revision))
+		return g.write(w)
+	})
+}

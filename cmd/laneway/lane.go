@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+func newLaneCommand(a *app) *cobra.Command {
+	return groupCommand("lane", "Create, list and end lanes",
+		"  laneway lane create green --ttl 24h --owner ann\n  laneway lane show green",
+		a.laneCreate(), a.laneList(), a.laneShow(), a.laneExtend(), a.laneHold(), a.laneDelete())
+}
+
+func (a *app) laneCreate() *cobra.Command {
+	var parent, owner string
+	var ttl time.Duration
+	c := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create a lane",
+		Long: `Creates a lane over the baseline, or over a parent, which must exist.
+
+A lane whose name begins with strict- is strict: its traffic never falls back.
+A lane ends when its time is up and nobody has used it; see extend and hold.`,
+		Example: `  laneway lane create green
+  laneway lane create green-fix --parent green --ttl 4h --owner ann
+  laneway lane create strict-load`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lane.ParseName(args[0]); err != nil {
+				return err
+			}
+			if ttl < 0 {
+				return usageError(fmt.Errorf("--ttl %s: want a positive time such as 24h", ttl))
+			}
+			in := laneclient.Lane{Meta: laneclient.Meta{Name: args[0]}, Parent: parent, Owner: owner, TTL: laneclient.Duration(ttl)}
+			var l laneclient.Lane
+			if err := a.api().call(cmd.Context(), http.MethodPost, "/v1/lanes", in, &l); err != nil {
+				return err
+			}
+			return a.print(l, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "lane %s created, generation %d, expires %s\n", l.Name, l.Generation, ago(l.Expires, time.Now()))
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&parent, "parent", "", "the lane to fall back to (default the baseline)")
+	c.Flags().StringVar(&owner, "owner", "", "whose it is, for people")
+	c.Flags().DurationVar(&ttl, "ttl", 0, "time after its last use that it ends (default 72h)")
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) laneList() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "list", Short: "List lanes",
+		Example: "  laneway lane list\n  laneway lane list --all -o json   # with those that have ended",
+		Args:    exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lanes, err := list[laneclient.Lane](cmd.Context(), a.api(), laneclient.KindLanes, nil)
+			if err != nil {
+				return err
+			}
+			if !all {
+				lanes = slices.DeleteFunc(lanes, func(l laneclient.Lane) bool { return l.State == string(lane.Ended) })
+			}
+			return a.print(lanes, func(w io.Writer) error {
+				now := time.Now()
+				g := a.newGrid("NAME", "PARENT", "STATE", "GENERATION", "OWNER", "LAST USE", "EXPIRES")
+				for _, l := range lanes {
+					g.add(l.Name, l.Parent, l.State, fmt.Sprint(l.Generation), l.Owner, ago(l.LastUse, now), expires(l, now))
+				}
+				return g.write(w)
+			})
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "list lanes that have ended too")
+	a.addOutput(c)
+	return c
+}
+
+func expires(l laneclient.Lane, now time.Time) string {
+	switch {
+	case l.State == string(lane.Ended):
+		return "ended " + ago(l.EndedAt, now)
+	case l.Held:
+		return "held"
+	}
+	return ago(l.Expires, now)
+}
+
+// laneView is what `lane show` prints.
+type laneView struct {
+	laneclient.Lane
+	Hosts     map[string]string     `json:"host_labels"` // by service: the first label of its host in this lane
+	Instances []laneclient.Instance `json:"instances"`
+}
+
+func (a *app) laneShow() *cobra.Command {
+	c := &cobra.Command{
+		Use: "show NAME", Short: "Show a lane with its instances and host names",
+		Example: "  laneway lane show green\n  laneway lane show green -o yaml",
+		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindLanes),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api := a.api()
+			var v laneView
+			if err := api.call(cmd.Context(), http.MethodGet, objectPath(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
+				return err
+			}
+			var err error
+			v.Instances, err = list[laneclient.Instance](cmd.Context(), api, laneclient.KindInstances, filter("lane", args[0]))
+			if err != nil {
+				return err
+			}
+			services, err := list[laneclient.Service](cmd.Context(), api, laneclient.KindServices, nil)
+			if err != nil {
+				return err
+			}
+			v.Hosts = map[string]string{}
+			for _, s := range services {
+				v.Hosts[s.Name] = lane.HostLabel(lane.Name(v.Name), s.Name)
+			}
+			return a.print(v, func(w io.Writer) error { return a.writeLane(w, v) })
+		},
+	}
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) writeLane(w io.Writer, v laneView) error {
+	now := time.Now()
+	parent := v.Parent
+	switch {
+	case lane.Name(v.Name).Strict():
+		parent = "none: a strict lane never falls back"
+	case parent == "":
+		parent = "the baseline"
+	}
+	g := a.newGrid("LANE", v.Name)
+	g.add("kind", v.Kind)
+	g.add("parent", parent)
+	g.add("state", v.State)
+	g.add("generation", fmt.Sprint(v.Generation))
+	g.add("owner", v.Owner)
+	g.add("ttl", span(time.Duration(v.TTL)))
+	g.add("created", ago(v.Created, now))
+	g.add("last use", ago(v.LastUse, now))
+	g.add("expires", expires(v.Lane, now))
+	if err := g.write(w); err != nil {
+		return err
+	}
+	if len(v.Instances) > 0 {
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		if err := a.writeInstances(w, v.Instances); err != nil {
+			return err
+		}
+	}
+	if len(v.Hosts) == 0 {
+		return nil
+	}
+	if _, err := io.WriteString(w, "\n"); err != nil {
+		return err
+	}
+	g = a.newGrid("SERVICE", "HOST LABEL")
+	names := make([]string, 0, len(v.Hosts))
+	for name := range v.Hosts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		g.add(name, v.Hosts[name])
+	}
+	return g.write(w)
+}
+
+func (a *app) laneExtend() *cobra.Command {
+	var ttl time.Duration
+	c := &cobra.Command{
+		Use: "extend NAME", Short: "Let a lane's time begin again",
+		Example: "  laneway lane extend green\n  laneway lane extend green --ttl 168h",
+		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindLanes),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.laneAction(cmd, args[0], "extend", laneclient.Extension{TTL: laneclient.Duration(ttl)})
+		},
+	}
+	c.Flags().DurationVar(&ttl, "ttl", 0, "the new time (default as before)")
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) laneHold() *cobra.Command {
+	var release bool
+	c := &cobra.Command{
+		Use: "hold NAME", Short: "Keep a lane from expiring",
+		Example: "  laneway lane hold green\n  laneway lane hold green --release",
+		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindLanes),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.laneAction(cmd, args[0], "hold", laneclient.Hold{Held: !release})
+		},
+	}
+	c.Flags().BoolVar(&release, "release", false, "let it expire again")
+	a.addOutput(c)
+	return c
+}
+
+func (a *app) laneAction(cmd *cobra.Command, name, action string, in any) error {
+	var l laneclient.Lane
+	if err := a.api().call(cmd.Context(), http.MethodPost, objectPath(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
+		return err
+	}
+	return a.print(l, func(w io.Writer) error {
+		until := "expires " + ago(l.Expires, time.Now())
+		if l.Held {
+			until = "does not expire until it is released"
+		}
+		_, err := fmt.Fprintf(w, "lane %s %s\n", l.Name, until)
+		return err
+	})
+}
+
+func (a *app) laneDelete() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME…", Short: "End lanes: they drain, then their traffic goes to the parent",
+		Example: "  laneway lane delete green",
+		Args:    someArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindLanes),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.deleteAll(cmd, laneclient.KindLanes, "lane", "drains", args)
+		},
+	}
+}
+
+// deleteAll deletes objects one by one; the first that cannot be ends it.
+func (a *app) deleteAll(cmd *cobra.Command, kind laneclient.Kind, word, done string, names []string) error {
+	api := a.api()
+	for _, name := range names {
+		if err := api.call(cmd.Context(), http.MethodDelete, objectPath(kind, strings.Split(name, "/")...), nil, nil); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(a.stdout, "%s %s %s\n", word, name, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}

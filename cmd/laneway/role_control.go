@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/laneway-dev/laneway/internal/control"
+	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/internal/store/etcd"
+	"github.com/laneway-dev/laneway/internal/store/mem"
+	"github.com/laneway-dev/laneway/internal/telemetry"
+)
+
+// controlDrain is how long requests to the control plane may take to finish when
+// it stops; watches are ended at once.
+const controlDrain = 3 * time.Second
+
+// addControl opens the registry and adds the control plane to the node.
+func (n *node) addControl(ctx context.Context) error {
+	log := n.log.With(telemetry.KeyRole, roleControl)
+	s, err := n.cfg.openRegistry(ctx, log)
+	if err != nil {
+		return fmt.Errorf("open the registry: %w", err)
+	}
+	n.close = append(n.close, s.Close)
+	c, err := control.New(control.Config{
+		Store: s, Cluster: n.cfg.Cluster, Domain: n.cfg.Domain, Version: version(), Log: log, Metrics: n.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	handler := c.Handler()
+	n.transport = control.Transport(handler)
+	n.control = c.AddReadiness
+	n.group.Add(roleControl, func(ctx context.Context, ready func()) error {
+		ready()
+		return c.Run(ctx)
+	})
+	// Its listener is a part of its own, which stops first: what is under way then
+	// finishes while the control plane still runs.
+	n.group.Add(roleControl+" listener", func(ctx context.Context, ready func()) error {
+		ready()
+		return serveHTTP(ctx, n.listeners[listenControl], handler, controlDrain, log)
+	})
+	return nil
+}
+
+// openRegistry opens the storage of the registry.
+func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Store, error) {
+	// What etcd has to say of its inner life is for debugging.
+	cfg := etcd.Config{Log: slog.New(demoted{log.Handler()})}
+	switch c.Registry {
+	case registryMemory:
+		return mem.New(), nil
+	case registryEmbedded:
+		cfg.Dir = filepath.Join(c.Data, "registry")
+		return etcd.Open(ctx, cfg)
+	}
+	cfg.Endpoints = c.etcdHosts()
+	cfg.Username = c.Etcd.Username
+	var err error
+	if cfg.TLS, err = c.Etcd.TLS.client(); err != nil {
+		return nil, err
+	}
+	if c.Etcd.PasswordFile != "" {
+		password, err := readSecret(c.Etcd.PasswordFile)
+		if err != nil {
+			return nil, problem("etcd.password_file", "%w", err)
+		}
+		cfg.Password = string(password)
+	}
+	return etcd.Open(ctx, cfg)
+}
+
+// demoted passes on what is a warning or worse, and the rest at Debug.
+type demoted struct{ slog.Handler }
+
+// Enabled says what the handler below would take.
+func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
+	if level < slog.LevelWarn {
+		level = slog.LevelDebug
+	}
+	return d.Handler.Enabled(ctx, level)
+}
+
+// Handle lowers what is below a warning to Debug.
+func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		r.Level = slog.LevelDebug
+	}
+	return d.Handler.Handle(ctx, r)
+}
+
+// WithAttrs keeps the rule.
+func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return demoted{d.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup keeps the rule.
+func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }
+
+// etcdHosts are those of an etcd:// URL.
+func (c *config) etcdHosts() []string {
+	scheme := "http"
+	if c.Etcd.TLS.set() {
+		scheme = "https"
+	}
+	rest, _ := strings.CutPrefix(c.Registry, etcdScheme)
+	var out []string
+	for _, host := range splitList(rest) {
+		out = append(out, (&url.URL{Scheme: scheme, Host: host}).String())
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/laneway-dev/laneway/internal/httpgw"
+	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// addGateway adds the HTTP gateway to the node.
+func (n *node) addGateway() error {
+	cfg, err := n.gatewayConfig()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(n.cfg.Data, "gateway")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the gateway's directory: %w", err)
+	}
+	view := laneclient.Config{
+		Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile, Room: n.cfg.Room, All: true,
+		Admin: n.address(listenAdmin), SnapshotFile: filepath.Join(dir, "snapshot.json"), Log: cfg.Log,
+	}
+	g := &gatewayPart{node: n, cfg: cfg, view: view, ready: make(chan struct{})}
+	n.addReadiness(roleGateway, g.check)
+	n.group.Add(roleGateway, g.run)
+	return nil
+}
+
+// gatewayConfig is what the gateway needs, without the view.
+func (n *node) gatewayConfig() (httpgw.Config, error) {
+	signing, err := n.cfg.signing()
+	if err != nil {
+		return httpgw.Config{}, err
+	}
+	jwt, err := n.cfg.jwt()
+	if err != nil {
+		return httpgw.Config{}, err
+	}
+	var trusted []netip.Prefix
+	for _, t := range n.cfg.Gateway.Edge.Trusted {
+		p, err := parsePrefix(t)
+		if err != nil {
+			return httpgw.Config{}, err
+		}
+		trusted = append(trusted, p)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	cfg := httpgw.Config{
+		Node: host + "/" + n.address(listenGateway), Domain: n.cfg.Domain, Cluster: n.cfg.Cluster,
+		Trusted: trusted, Signing: signing, JWT: jwt, Aliases: n.cfg.Gateway.Aliases,
+		Drain: time.Duration(n.cfg.Drain), Log: n.log.With(telemetry.KeyRole, roleGateway), Metrics: n.metrics,
+	}
+	if n.cfg.Gateway.AccessLog {
+		cfg.AccessLog = cfg.Log
+	}
+	return cfg, nil
+}
+
+// gatewayPart is a gateway with its view of the registry.
+type gatewayPart struct {
+	node  *node
+	cfg   httpgw.Config
+	view  laneclient.Config
+	ready chan struct{} // closed once there is a view
+}
+
+func (g *gatewayPart) run(ctx context.Context, ready func()) (err error) {
+	client, err := g.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	g.cfg.Views, g.cfg.Used = client.View, client.Used
+	gw, err := httpgw.New(g.cfg)
+	if err != nil {
+		return err
+	}
+	if err := registerView(g.node.metrics, client); err != nil {
+		return err
+	}
+	close(g.ready)
+	ready()
+
+	// The admin listener answers until the last request has been served.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	admin := make(chan error, 1)
+	go func() {
+		admin <- serveHTTP(serving, g.node.listeners[listenAdmin], g.adminHandler(gw, client), time.Second, g.cfg.Log)
+	}()
+	err = gw.Run(ctx, httpgw.Listeners{Edge: g.node.listeners[listenGateway], Inside: g.node.listeners[listenInside]})
+	stop()
+	return errors.Join(err, <-admin)
+}
+
+// dial gets the first view: that of the control plane, or the last one that is on
+// disk. Without either there is nothing to route by, so it goes on trying.
+func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
+	const slowest = 5 * time.Second
+	for delay := 100 * time.Millisecond; ; delay = min(2*delay, slowest) {
+		client, err := laneclient.Dial(ctx, g.view)
+		if err == nil {
+			return client, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var p *laneclient.Problem
+		if errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
+			return nil, err
+		}
+		g.cfg.Log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, "retry_in", delay)
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// check is the gateway's readiness. One whose view is stale routes all the same.
+func (g *gatewayPart) check(context.Context) error {
+	select {
+	case <-g.ready:
+		return nil
+	default:
+		return errors.New("has no view of the registry yet: is the control plane reachable?")
+	}
+}
+
+// adminHandler serves what the gateway says of itself.
+func (g *gatewayPart) adminHandler(gw *httpgw.Gateway, client *laneclient.Client) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", gw.Admin())
+	mux.Handle("/healthz", client.AdminHandler())
+	mux.Handle("/metrics", promhttp.HandlerFor(g.node.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", g.node.serveReady)
+	return mux
+}
+
+// registerView tells of the view in metrics.
+func registerView(r prometheus.Registerer, client *laneclient.Client) error {
+	revision := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: telemetry.MetricViewRevision, Help: "Registry revision of this process's view.",
+	}, func() float64 { return float64(client.View().Revision) })
+	stale := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: telemetry.MetricViewStale, Help: "1 while the control plane cannot be reached or lags.",
+	}, func() float64 {
+		if client.View().Stale {
+			return 1
+		}
+		return 0
+	})
+	return errors.Join(r.Register(revision), r.Register(stale))
+}
