@@ -10,11 +10,12 @@
 package demopb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -231,12 +232,15 @@ func file_demo_proto_rawDescGZIP() []byte {
 	return file_demo_proto_rawDescData
 }
 
-var file_demo_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
-var file_demo_proto_goTypes = []any{
-	(*CallRequest)(nil), // 0: laneway.demo.v1.CallRequest
-	(*CallReply)(nil),   // 1: laneway.demo.v1.CallReply
-	(*Visit)(nil),       // 2: laneway.demo.v1.Visit
-}
+var (
+	file_demo_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+	file_demo_proto_goTypes  = []any{
+		(*CallRequest)(nil), // 0: laneway.demo.v1.CallRequest
+		(*CallReply)(nil),   // 1: laneway.demo.v1.CallReply
+		(*Visit)(nil),       // 2: laneway.demo.v1.Visit
+	}
+)
+
 var file_demo_proto_depIdxs = []int32{
 	2, // 0: laneway.demo.v1.CallReply.visits:type_name -> laneway.demo.v1.Visit
 	0, // 1: laneway.demo.v1.Chain.Call:input_type -> laneway.demo.v1.CallRequest

@@ -7,17 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	thrift "github.com/apache/thrift/lib/go/thrift"
 	"time"
+
+	thrift "github.com/apache/thrift/lib/go/thrift"
 )
 
 // (needed to ensure safety because of naive import list construction.)
-var _ = thrift.ZERO
-var _ = fmt.Printf
-var _ = errors.New
-var _ = context.Background
-var _ = time.Now
-var _ = bytes.Equal
+var (
+	_ = thrift.ZERO
+	_ = fmt.Printf
+	_ = errors.New
+	_ = context.Background
+	_ = time.Now
+	_ = bytes.Equal
+)
 
 // Attributes:
 //   - ServiceName
@@ -62,6 +65,7 @@ func (p *Visit) GetColor() string {
 func (p *Visit) GetReason() string {
 	return p.Reason
 }
+
 func (p *Visit) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -369,6 +373,7 @@ func (p *CallReply) GetVisits() []*Visit {
 func (p *CallReply) GetError() string {
 	return p.Error
 }
+
 func (p *CallReply) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -603,7 +608,6 @@ func (p *ChainProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 }
 
 func NewChainProcessor(handler Chain) *ChainProcessor {
-
 	self6 := &ChainProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
 	self6.processorMap["call"] = &chainProcessorCall{handler: handler}
 	return self6
@@ -625,7 +629,6 @@ func (p *ChainProcessor) Process(ctx context.Context, iprot, oprot thrift.TProto
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
 	return false, x7
-
 }
 
 type chainProcessorCall struct {
@@ -720,8 +723,7 @@ func (p *chainProcessorCall) Process(ctx context.Context, seqId int32, iprot, op
 
 // HELPER FUNCTIONS AND STRUCTURES
 
-type ChainCallArgs struct {
-}
+type ChainCallArgs struct{}
 
 func NewChainCallArgs() *ChainCallArgs {
 	return &ChainCallArgs{}
@@ -793,6 +795,7 @@ func (p *ChainCallResult) GetSuccess() *CallReply {
 	}
 	return p.Success
 }
+
 func (p *ChainCallResult) IsSetSuccess() bool {
 	return p.Success != nil
 }
