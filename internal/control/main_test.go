@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -124,6 +125,7 @@ type answer struct {
 
 func (a answer) into(t *testing.T, out any) {
 	t.Helper()
+	reflect.ValueOf(out).Elem().SetZero() // what was there before must not show through
 	if err := json.Unmarshal(a.body, out); err != nil {
 		t.Fatalf("%s: %v", a.body, err)
 	}

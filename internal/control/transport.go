@@ -42,6 +42,9 @@ func (t *memoryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
+		if err == nil {
+			err = req.Context().Err() // an answer that was cut short does not end well
+		}
 		w.finish(err)
 	}()
 	// The pipe is cut when the context ends, so that neither a reader nor a handler
@@ -49,7 +52,6 @@ func (t *memoryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, func() {
 		if err := req.Context().Err(); err != nil {
 			_ = pw.CloseWithError(err)
-			_ = pr.CloseWithError(err)
 		}
 	})
 	select {

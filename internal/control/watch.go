@@ -219,20 +219,21 @@ func (c *Control) serveWatch(w http.ResponseWriter, r *http.Request, _ params) e
 	return nil
 }
 
-// catchUp waits until the cache can answer a watch from a revision: up to the
-// registry's present state, or, for one that comes back, up to where it was.
+// catchUp brings the cache to the registry's present, so that a watch begins with
+// all that was answered before. A watch that comes back is served from what the
+// cache has where the registry does not answer: nothing that it rests on is missing.
 func (c *Control) catchUp(ctx context.Context, from uint64) error {
-	if from > 0 && c.cache.revision() >= from {
+	need, err := c.fresh(ctx)
+	switch {
+	case err == nil && from > need:
+		return nil // of a future that this registry does not have: it is told so
+	case err == nil:
+		err = c.cacheAt(ctx, need)
+	}
+	if err != nil && ctx.Err() == nil && from > 0 && c.cache.revision() >= from {
 		return nil
 	}
-	need, err := c.fresh(ctx)
-	if err != nil {
-		return err
-	}
-	if from > need {
-		return nil // of a future that this registry does not have: it is told so
-	}
-	return c.cacheAt(ctx, need)
+	return err
 }
 
 func marker(t laneclient.EventType, rev uint64) []byte {
