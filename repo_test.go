@@ -250,7 +250,8 @@ func TestModulesAreTested(t *testing.T) {
 	}
 	counted := map[string]int{}
 	for _, p := range localPackages(t) {
-		if p.Module != nil && len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
+		// The examples are programs: test/ builds and runs them.
+		if p.Module != nil && (len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 || p.Module.Path == module+"/examples") {
 			counted[p.Module.Path]++
 		}
 	}
@@ -334,6 +335,58 @@ func TestNames(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGenerated runs the generators in a copy of the tree and compares.
+func TestGenerated(t *testing.T) {
+	if testing.Short() {
+		return // make quick and CI run it; an editor need not
+	}
+	there := t.TempDir()
+	var generated []string
+	err := walk(func(path string, entry fs.DirEntry) error {
+		if !entry.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(path, ".go") && generatedLine.Match(text) {
+			generated = append(generated, path)
+		}
+		to := filepath.Join(there, path)
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, info.Mode()))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(generated) == 0 {
+		t.Fatal("no generated file found: the search is broken")
+	}
+	for _, path := range generated { // one that no generator makes any more stays away
+		if err := os.Remove(filepath.Join(there, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command("tools/generate.sh")
+	command.Dir = there
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("tools/generate.sh: %v\n%s\n(make setup installs what it needs)", err, out)
+	}
+	for _, path := range generated {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after, err := os.ReadFile(filepath.Join(there, path)); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("%s is stale (%v): run make generate", path, err)
+		}
 	}
 }
 

@@ -222,13 +222,21 @@ func (c *config) readFile(path string) error {
 	return nil
 }
 
-// yamlError makes one line of what the decoder says on several.
+// yamlError makes one line, in the words of the file, of what the decoder says on
+// several.
 func yamlError(err error) error {
 	var e *yaml.TypeError
 	if !errors.As(err, &e) {
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	return errors.New(strings.ReplaceAll(strings.Join(e.Errors, "; "), " in type main.config", ", which there is none of in a configuration"))
+	out := make([]string, len(e.Errors))
+	for i, text := range e.Errors {
+		text, _, _ = strings.Cut(text, " in type main.")
+		text = strings.ReplaceAll(text, "field ", "key ")
+		text, _, _ = strings.Cut(text, " into ")
+		out[i] = strings.ReplaceAll(text, "cannot unmarshal !!", "does not take a ")
+	}
+	return errors.New(strings.Join(out, "; "))
 }
 
 func (c *config) has(role string) bool { return slices.Contains(c.Roles, role) }

@@ -81,10 +81,16 @@ func toYAML(v any) ([]byte, error) {
 	return []byte(b.String()), enc.Close()
 }
 
-// block clears JSON's style; strings that need quotes get them back when they are
-// written.
+// block clears JSON's style. Strings that need quotes get them back when they are
+// written, and here where a reader of YAML 1.1 would take them for a truth value.
 func block(n *yaml.Node) {
 	n.Style = 0
+	if n.Tag == "!!str" {
+		switch strings.ToLower(n.Value) {
+		case "y", "n", "yes", "no", "on", "off":
+			n.Style = yaml.DoubleQuotedStyle
+		}
+	}
 	for _, c := range n.Content {
 		block(c)
 	}

@@ -77,20 +77,20 @@ func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Stor
 	return etcd.Open(ctx, cfg)
 }
 
-// demoted passes on what is a warning or worse, and the rest at Debug.
+// demoted passes on errors, and the rest at Debug: etcd warns of a slow disk, and of its own defaults.
 type demoted struct{ slog.Handler }
 
 // Enabled says what the handler below would take.
 func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
-	if level < slog.LevelWarn {
+	if level < slog.LevelError {
 		level = slog.LevelDebug
 	}
 	return d.Handler.Enabled(ctx, level)
 }
 
-// Handle lowers what is below a warning to Debug.
+// Handle lowers what is below an error to Debug.
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn {
+	if r.Level < slog.LevelError {
 		r.Level = slog.LevelDebug
 	}
 	return d.Handler.Handle(ctx, r)

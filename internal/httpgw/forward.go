@@ -27,7 +27,7 @@ func (c *call) forwardOut() {
 	w := newWatch(c.rc, cancel, wait, 0)
 	defer w.stop()
 	body := c.duplex(0, w)
-	defer body.stop()
+	defer c.finish(body)
 	out := c.outgoing(ctx, body)
 	out.URL.Host = r.URL.Host
 	if body != nil {

@@ -220,3 +220,11 @@ func TestTrustedPeer(t *testing.T) {
 		t.Errorf("route %q, want %q", got, want)
 	}
 }
+
+func routeTo(name, host, path, service, prefix, newHost string) laneclient.Route {
+	r := laneclient.Route{Meta: laneclient.Meta{Name: name}, Host: host, Path: path, Service: service}
+	if prefix != "" || newHost != "" {
+		r.Rewrite = &laneclient.Rewrite{Prefix: prefix, Host: newHost}
+	}
+	return r
+}

@@ -69,7 +69,7 @@ func (c *call) proxy() {
 	w := newWatch(c.rc, cancel, wait, fixed)
 	defer w.stop()
 	body := c.duplex(keep, w)
-	defer body.stop()
+	defer c.finish(body)
 	out := c.outgoing(ctx, body)
 
 	var tried [MaxAttempts]*lane.Target
@@ -141,12 +141,21 @@ func (c *call) duplex(keep int, w *watch) *upload {
 	if body == nil {
 		return nil
 	}
-	body.watch = w
+	body.watch, body.grpc = w, c.grpc
 	if c.r.ProtoMajor == 1 {
 		// Without it the server reads the rest of the body before it sends headers.
 		_ = c.rc.EnableFullDuplex()
 	}
 	return body
+}
+
+// finish ends the reading of the request's body. It is deferred.
+func (c *call) finish(body *upload) {
+	if !body.stop() {
+		// Under another server than Run's: it would take the rest of the body for the
+		// next request.
+		c.breakOff()
+	}
 }
 
 // timeouts are how long the response's headers may take after the last byte of the
@@ -293,6 +302,10 @@ func (c *call) failUpstream(ctx context.Context, body *upload) {
 	c.g.cfg.Log.DebugContext(ctx, "upstream failed", telemetry.KeyService, c.decision.Service,
 		telemetry.KeyInstance, instance, telemetry.KeyError, c.cause)
 	cause := context.Cause(ctx)
+	body.stop()
+	if body != nil && body.cut.Load() {
+		c.w.Header()["Connection"] = []string{"close"}
+	}
 	switch {
 	case errors.Is(cause, errRequestTimeout):
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: where + " sent no response in time: look at its load, or raise the route's timeouts.request"})

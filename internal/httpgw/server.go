@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/laneway-dev/laneway/internal/telemetry"
 )
@@ -40,6 +42,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 			return
 		}
 		s := g.newServer(handler, config)
+		listener = &serverListener{listener}
 		servers = append(servers, s)
 		go func() { // ends with the server's Shutdown or Close below
 			if config != nil {
@@ -101,6 +104,7 @@ func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Serv
 		TLSConfig:         config.Clone(),
 		HTTP2:             http2Config(),
 		Protocols:         new(http.Protocols),
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(quiet{g.cfg.Log.Handler()}, slog.LevelDebug),
 	}
 	s.Protocols.SetHTTP1(true)
@@ -152,4 +156,54 @@ func loopback(a net.Addr) bool {
 		return true
 	}
 	return false
+}
+
+// serverListener gives connections that can be cut.
+type serverListener struct{ net.Listener }
+
+// Accept waits for the next connection.
+func (l *serverListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // net/http looks at it
+	}
+	return &serverConn{Conn: conn}, nil
+}
+
+// serverConn is a client's connection. After cut nothing more is read from it. A
+// deadline alone would not do: the server sets the next one itself, and would take
+// the rest of a body for a request.
+type serverConn struct {
+	net.Conn
+	over atomic.Bool
+}
+
+func (c *serverConn) Read(p []byte) (int, error) {
+	if c.over.Load() {
+		return 0, errUploadOver
+	}
+	return c.Conn.Read(p) //nolint:wrapcheck // net/http looks at it
+}
+
+func (c *serverConn) cut() {
+	c.over.Store(true)
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only where the connection is closed
+}
+
+// CloseWrite ends the direction to the client.
+func (c *serverConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite() //nolint:wrapcheck // passed on
+	}
+	return errors.ErrUnsupported
+}
+
+type connKey struct{}
+
+// withConn makes the connection known to its requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	return context.WithValue(ctx, connKey{}, conn)
 }

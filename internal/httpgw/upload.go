@@ -17,14 +17,17 @@ var errUploadOver = errors.New("the request is over")
 // the handler has returned: transports read it from goroutines of their own, which
 // may outlive the round trip.
 type upload struct {
+	r     *http.Request
 	rc    *http.ResponseController
 	body  io.ReadCloser
-	keep  int // how many bytes to keep for another attempt
+	keep  int  // how many bytes to keep for another attempt
+	grpc  bool // the transport counts on Close to end a Read
 	watch *watch
 
 	untouched atomic.Bool // nothing has been read
 	done      atomic.Bool // EOF has been read
 	broken    atomic.Bool // another error has been read
+	cut       atomic.Bool // the client's connection cannot be read any more
 
 	mu       sync.Mutex // held while reading
 	kept     []byte
@@ -40,7 +43,7 @@ func newUpload(r *http.Request, rc *http.ResponseController, keep int) *upload {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
-	u := &upload{rc: rc, body: r.Body, keep: keep}
+	u := &upload{r: r, rc: rc, body: r.Body, keep: keep}
 	u.untouched.Store(true)
 	if len(r.Trailer) > 0 {
 		u.from, u.to = r.Trailer, http.Header{}
@@ -124,11 +127,34 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends this attempt's reading. It does not wait for a read that is under way,
-// and leaves the client's body to the server.
+// Close ends this attempt's reading and leaves the client's body to the server. The
+// transport of HTTP/2 waits for a read that is under way, which is therefore broken
+// off; that of HTTP/1.1 does not, and the client may go on for another attempt.
 func (a *attemptBody) Close() error {
 	a.closed.Store(true)
+	if !a.u.grpc {
+		return nil
+	}
+	if !a.u.mu.TryLock() {
+		a.u.interrupt()
+		return nil
+	}
+	a.u.mu.Unlock()
 	return nil
+}
+
+// interrupt makes a read of the client that is under way return.
+func (u *upload) interrupt() {
+	if u.r.ProtoMajor == 2 {
+		_ = u.body.Close() // of its stream alone
+		return
+	}
+	u.cut.Store(true)
+	if conn, ok := u.r.Context().Value(connKey{}).(*serverConn); ok {
+		conn.cut()
+		return
+	}
+	_ = u.rc.SetReadDeadline(time.Unix(1, 0))
 }
 
 func (u *upload) save(p []byte) {
@@ -143,17 +169,18 @@ func (u *upload) save(p []byte) {
 // failed reports whether the client's side broke off or was not well formed.
 func (u *upload) failed() bool { return u != nil && u.broken.Load() }
 
-// stop ends all reading and returns when nobody reads any more.
-func (u *upload) stop() {
+// stop ends all reading and returns when nobody reads any more. safe says that the
+// server may go on with the client's connection, or will find that it cannot.
+func (u *upload) stop() (safe bool) {
 	if u == nil || u.done.Load() {
-		return
+		return true
 	}
-	if !u.mu.TryLock() {
-		// A transport still waits for the client. The connection is of no use
-		// afterwards: what comes on it would be the rest of this body.
-		_ = u.rc.SetReadDeadline(time.Unix(1, 0))
+	if !u.mu.TryLock() { // a transport still waits for the client
+		u.interrupt()
 		u.mu.Lock()
 	}
 	u.stopped = true
 	u.mu.Unlock()
+	_, ours := u.r.Context().Value(connKey{}).(*serverConn)
+	return ours || !u.cut.Load()
 }

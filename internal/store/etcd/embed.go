@@ -89,6 +89,9 @@ func defaults(cfg *Config) {
 	if cfg.ReserveBytes == 0 {
 		cfg.ReserveBytes = DefaultReserveBytes
 	}
+	if cfg.free == nil {
+		cfg.free = freeBytes
+	}
 	if cfg.History == 0 {
 		cfg.History = DefaultHistory
 	}
@@ -180,7 +183,7 @@ func (m *member) tend(ctx context.Context) {
 // look finds out whether the disk has room. etcd cannot go on without it, so writes are
 // refused while there is still some.
 func (m *member) look() {
-	free, err := freeBytes(m.cfg.Dir)
+	free, err := m.cfg.free(m.cfg.Dir)
 	if err != nil {
 		return // a disk that does not tell is no reason to refuse
 	}

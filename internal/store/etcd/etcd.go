@@ -73,6 +73,8 @@ type Config struct {
 	History uint64
 	// Log gets what etcd has to say. Nil: nobody does.
 	Log *slog.Logger
+
+	free func(dir string) (uint64, error) // of the disk; set by tests
 }
 
 // Validate reports all mistakes.
@@ -128,7 +130,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd: %w", err)
 	}
-	if _, err := s.Revision(ctx); err != nil {
+	_, err = s.Revision(ctx)
+	if err == nil && s.member == nil {
+		err = s.recent(ctx)
+	}
+	if err != nil {
 		_ = s.Close() // the first error says more
 		return nil, fmt.Errorf("open etcd: %w", err)
 	}
@@ -156,9 +162,6 @@ func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, s.fail(ctx, err)
 	}
 	s.client, s.watch = client, pb.NewWatchClient(client.ActiveConnection())
-	if err := s.recent(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
 	return s, nil
 }
 
@@ -171,12 +174,19 @@ func (s *Store) recent(ctx context.Context) error {
 		if err != nil {
 			continue
 		}
-		var major, minor int
-		if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil || major < minMajor || (major == minMajor && minor < minMinor) {
+		if tooOld(version) {
 			return fmt.Errorf("member %s is etcd %s: want %d.%d or later", endpoint, version, minMajor, minMinor)
 		}
 	}
 	return nil
+}
+
+func tooOld(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil {
+		return true
+	}
+	return major < minMajor || (major == minMajor && minor < minMinor)
 }
 
 func (s *Store) version(ctx context.Context, endpoint string) (string, error) {

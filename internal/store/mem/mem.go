@@ -48,6 +48,7 @@ type Store struct {
 	leases    map[store.LeaseID]*lease
 	lastLease store.LeaseID
 	bytes     int
+	full      bool // a write was refused since there last was room
 	closed    bool
 
 	closing chan struct{} // closed by Close
@@ -187,7 +188,8 @@ func (s *Store) admit(ops []store.Op) error {
 		}
 	}
 	if grows && grown > s.quota {
-		return store.ErrFull
+		s.full = true
+		return fmt.Errorf("%w: %d bytes, at most %d", store.ErrFull, grown, s.quota)
 	}
 	return nil
 }
@@ -222,6 +224,7 @@ func (s *Store) apply(ops []store.Op) uint64 {
 		s.bytes += size(kv)
 		s.log = append(s.log, store.Event{KV: kv})
 	}
+	s.full = s.full && s.bytes >= s.quota/10*9
 	s.trim()
 	if s.revision == next {
 		s.wake()
@@ -274,8 +277,8 @@ func (s *Store) Health(ctx context.Context) error {
 		return err
 	}
 	defer s.mu.Unlock()
-	if s.bytes >= s.quota {
-		return store.ErrFull
+	if s.full {
+		return fmt.Errorf("%w: %d bytes of %d", store.ErrFull, s.bytes, s.quota)
 	}
 	return nil
 }

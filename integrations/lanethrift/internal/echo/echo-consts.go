@@ -7,17 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	thrift "github.com/apache/thrift/lib/go/thrift"
 	"time"
+
+	thrift "github.com/apache/thrift/lib/go/thrift"
 )
 
 // (needed to ensure safety because of naive import list construction.)
-var _ = thrift.ZERO
-var _ = fmt.Printf
-var _ = errors.New
-var _ = context.Background
-var _ = time.Now
-var _ = bytes.Equal
+var (
+	_ = thrift.ZERO
+	_ = fmt.Printf
+	_ = errors.New
+	_ = context.Background
+	_ = time.Now
+	_ = bytes.Equal
+)
 
 func init() {
 }

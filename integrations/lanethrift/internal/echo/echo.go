@@ -7,17 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	thrift "github.com/apache/thrift/lib/go/thrift"
 	"time"
+
+	thrift "github.com/apache/thrift/lib/go/thrift"
 )
 
 // (needed to ensure safety because of naive import list construction.)
-var _ = thrift.ZERO
-var _ = fmt.Printf
-var _ = errors.New
-var _ = context.Background
-var _ = time.Now
-var _ = bytes.Equal
+var (
+	_ = thrift.ZERO
+	_ = fmt.Printf
+	_ = errors.New
+	_ = context.Background
+	_ = time.Now
+	_ = bytes.Equal
+)
 
 // Attributes:
 //   - Instance
@@ -44,6 +47,7 @@ func (p *Seen) GetColor() string {
 func (p *Seen) GetText() string {
 	return p.Text
 }
+
 func (p *Seen) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -231,6 +235,7 @@ func NewRefused() *Refused {
 func (p *Refused) GetWhy() string {
 	return p.Why
 }
+
 func (p *Refused) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -437,7 +442,6 @@ func (p *EchoProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 }
 
 func NewEchoProcessor(handler Echo) *EchoProcessor {
-
 	self5 := &EchoProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
 	self5.processorMap["say"] = &echoProcessorSay{handler: handler}
 	self5.processorMap["tell"] = &echoProcessorTell{handler: handler}
@@ -460,7 +464,6 @@ func (p *EchoProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtoc
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
 	return false, x6
-
 }
 
 type echoProcessorSay struct {
@@ -596,6 +599,7 @@ func NewEchoSayArgs() *EchoSayArgs {
 func (p *EchoSayArgs) GetText() string {
 	return p.Text
 }
+
 func (p *EchoSayArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -711,6 +715,7 @@ func (p *EchoSayResult) GetRefused() *Refused {
 	}
 	return p.Refused
 }
+
 func (p *EchoSayResult) IsSetSuccess() bool {
 	return p.Success != nil
 }
@@ -855,6 +860,7 @@ func NewEchoTellArgs() *EchoTellArgs {
 func (p *EchoTellArgs) GetText() string {
 	return p.Text
 }
+
 func (p *EchoTellArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)

@@ -1,0 +1,5 @@
+namespace go hello
+
+service Hello {
+  string greet(1: string name)
+}

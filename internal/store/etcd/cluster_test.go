@@ -1,0 +1,421 @@
+package etcd_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/internal/store/etcd"
+	"github.com/laneway-dev/laneway/internal/store/storetest"
+)
+
+const (
+	user     = "laneway"
+	password = "correct horse"
+)
+
+// cluster are members on loopback, with TLS for clients and peers and with users.
+type cluster struct {
+	files   transport.TLSInfo
+	client  *tls.Config
+	members []*clusterMember
+}
+
+type clusterMember struct {
+	cfg    *embed.Config
+	server *embed.Etcd // nil while it is down
+}
+
+func startCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	c := &cluster{}
+	c.certify(t)
+	var initial []string
+	for i := range n {
+		cfg := embed.NewConfig()
+		cfg.Name, cfg.Dir = fmt.Sprint("m", i), t.TempDir()
+		peer, client := address(t), address(t)
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		cfg.PeerTLSInfo, cfg.ClientTLSInfo = c.files, c.files
+		cfg.EnableGRPCGateway = false
+		cfg.BcryptCost = 4 // the lowest: the test is not about it
+		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		initial = append(initial, cfg.Name+"="+peer.String())
+		c.members = append(c.members, &clusterMember{cfg: cfg})
+	}
+	for _, m := range c.members {
+		m.cfg.InitialCluster = strings.Join(initial, ",")
+		m.start(t)
+	}
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			m.stop()
+		}
+	})
+	for _, m := range c.members {
+		m.wait(t)
+	}
+	c.authenticate(t)
+	return c
+}
+
+func (m *clusterMember) start(t *testing.T) {
+	t.Helper()
+	var err error
+	if m.server, err = embed.StartEtcd(m.cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *clusterMember) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-m.server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatalf("member %s is not ready", m.cfg.Name)
+	}
+}
+
+func (m *clusterMember) stop() {
+	if m.server != nil {
+		// Not gracefully: that would hand leadership over first.
+		m.server.Server.HardStop()
+		m.server.Close()
+		m.server = nil
+	}
+}
+
+// address is one that was free just now.
+func address(t *testing.T) url.URL {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return url.URL{Scheme: "https", Host: l.Addr().String()}
+}
+
+// certify makes an authority and one certificate for everybody.
+func (c *cluster) certify(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, private := write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER)
+	c.files = transport.TLSInfo{CertFile: cert, KeyFile: private, TrustedCAFile: cert, ClientCertAuth: false}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	c.client = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+}
+
+// authenticate makes users necessary, and one who may do no more than a store needs.
+func (c *cluster) authenticate(t *testing.T) {
+	t.Helper()
+	root, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints(), TLS: c.client, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	steps := []func() error{
+		func() error { _, err := root.UserAdd(ctx, "root", "root"); return err },
+		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.RoleAdd(ctx, user); return err },
+		func() error {
+			_, err := root.RoleGrantPermission(ctx, user, "laneway/", clientv3.GetPrefixRangeEnd("laneway/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := root.UserAdd(ctx, user, password); return err },
+		func() error { _, err := root.UserGrantRole(ctx, user, user); return err },
+		func() error { _, err := root.AuthEnable(ctx); return err },
+	}
+	for i, step := range steps {
+		if err := step(); err != nil {
+			t.Fatalf("step %d of making users: %v", i, err)
+		}
+	}
+}
+
+func (c *cluster) endpoints() []string {
+	var out []string
+	for _, m := range c.members {
+		out = append(out, m.cfg.AdvertiseClientUrls[0].String())
+	}
+	return out
+}
+
+// config is that of a store on the cluster, with keys of its own.
+func (c *cluster) config(name string) etcd.Config {
+	return etcd.Config{Endpoints: c.endpoints(), TLS: c.client, Username: user, Password: password, Prefix: "laneway/" + name + "/"}
+}
+
+func (c *cluster) open(t *testing.T, name string) *etcd.Store {
+	t.Helper()
+	s, err := etcd.Open(t.Context(), c.config(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (c *cluster) leader() *clusterMember {
+	for _, m := range c.members {
+		if m.server != nil && m.server.Server.Leader() == m.server.Server.MemberID() {
+			return m
+		}
+	}
+	return nil
+}
+
+func TestCluster(t *testing.T) {
+	c := startCluster(t, 3)
+	n := 0
+	storetest.RunShared(t, func(t *testing.T) store.Store {
+		t.Helper()
+		n++
+		return c.open(t, fmt.Sprint("suite-", n))
+	})
+	t.Run("Stranger", func(t *testing.T) {
+		for name, change := range map[string]func(*etcd.Config){
+			"no user":           func(cfg *etcd.Config) { cfg.Username, cfg.Password = "", "" },
+			"wrong password":    func(cfg *etcd.Config) { cfg.Password = "guess" },
+			"no TLS":            func(cfg *etcd.Config) { cfg.TLS = nil; cfg.Endpoints = hosts(cfg.Endpoints) },
+			"unknown authority": func(cfg *etcd.Config) { cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12} },
+			"keys of others":    func(cfg *etcd.Config) { cfg.Prefix = "others/" },
+		} {
+			cfg := c.config("stranger")
+			change(&cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			if s, err := etcd.Open(ctx, cfg); err == nil {
+				_ = s.Close()
+				t.Errorf("%s: Open succeeded", name)
+			}
+			cancel()
+		}
+	})
+}
+
+func hosts(urls []string) []string {
+	var out []string
+	for _, u := range urls {
+		out = append(out, strings.TrimPrefix(u, "https://"))
+	}
+	return out
+}
+
+// TestClusterLosesMembers: with the leader gone, what was acknowledged is there and
+// watches go on without a gap; with the majority gone, everything says that the store
+// is out of reach; when it is back, all goes on.
+func TestClusterLosesMembers(t *testing.T) {
+	c := startCluster(t, 3)
+	s := c.open(t, "losing")
+	start, err := s.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := s.Watch(t.Context(), "w/", start)
+	var stop atomic.Bool
+	acked := make([]map[string]uint64, 4)
+	var writers sync.WaitGroup
+	for w := range acked {
+		acked[w] = map[string]uint64{}
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				key := fmt.Sprintf("w/%d/%05d", w, i)
+				r, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: key}}})
+				switch {
+				case err == nil:
+					acked[w][key] = r.Revision
+				case !errors.Is(err, store.ErrUnavailable):
+					t.Errorf("a write: %v", err)
+				}
+			}
+		})
+	}
+	lose := func() *clusterMember {
+		var m *clusterMember
+		poll(t, 20*time.Second, func() error {
+			if m = c.leader(); m == nil {
+				return errors.New("no leader")
+			}
+			return nil
+		})
+		m.stop()
+		return m
+	}
+	first := lose()
+	alive(t, s)
+	first.start(t)
+	first.wait(t)
+	second := lose()
+	alive(t, s)
+	stop.Store(true)
+	writers.Wait()
+	seen := checkAcked(t, s, watched, acked)
+	t.Logf("%d writes acknowledged while two leaders were lost", seen)
+
+	third := lose() // two of three are down
+	dead(t, s)
+	second.start(t)
+	third.start(t)
+	second.wait(t)
+	third.wait(t)
+	alive(t, s)
+	if err := s.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+// alive waits until a write succeeds.
+func alive(t *testing.T, s store.Store) {
+	t.Helper()
+	poll(t, 30*time.Second, func() error {
+		_, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "alive"}}})
+		if err != nil && !errors.Is(err, store.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		return err
+	})
+}
+
+// checkAcked compares what was acknowledged with what is stored and what a watch saw.
+func checkAcked(t *testing.T, s store.Store, watched <-chan store.Batch, acked []map[string]uint64) int {
+	t.Helper()
+	kvs, revision, err := s.List(t.Context(), "w/", "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]uint64{}
+	for _, kv := range kvs {
+		stored[kv.Key] = kv.ModRevision
+	}
+	events := map[string]uint64{}
+	for reached := uint64(0); reached < revision; {
+		select {
+		case b := <-watched:
+			if b.Err != nil {
+				t.Fatalf("the watch ended: %v", b.Err)
+			}
+			for _, e := range b.Events {
+				if _, twice := events[e.Key]; twice || e.ModRevision <= reached {
+					t.Errorf("%s came twice or late, at %d after %d", e.Key, e.ModRevision, reached)
+				}
+				events[e.Key] = e.ModRevision
+			}
+			reached = b.Revision
+		case <-time.After(20 * time.Second):
+			t.Fatal("the watch says nothing")
+		}
+	}
+	for key, r := range stored {
+		if events[key] != r {
+			t.Errorf("%s is of %d, the watch saw %d", key, r, events[key])
+		}
+	}
+	n := 0
+	for _, keys := range acked {
+		for key, r := range keys {
+			n++
+			if stored[key] != r {
+				t.Errorf("%s was acknowledged at %d, it is stored at %d", key, r, stored[key])
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("nothing was acknowledged")
+	}
+	return n
+}
+
+// dead checks what operations say when there is no leader.
+func dead(t *testing.T, s store.Store) {
+	t.Helper()
+	w := s.Watch(t.Context(), "", 0)
+	begin := time.Now()
+	if _, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "k"}}}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a write without a leader: %v", err)
+	}
+	if took := time.Since(begin); took > 2*store.DefaultTimeout {
+		t.Errorf("a write without a leader took %s", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, _, _, err := s.Get(ctx, "k"); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a read without a leader: %v", err)
+	}
+	if err := s.Health(ctx); err == nil {
+		t.Error("Health without a leader is nil")
+	}
+	for {
+		select {
+		case b := <-w:
+			if b.Err == nil {
+				continue
+			}
+			if !errors.Is(b.Err, store.ErrUnavailable) {
+				t.Errorf("a watch without a leader ended with %v", b.Err)
+			}
+			return
+		case <-time.After(30 * time.Second):
+			t.Error("a watch without a leader does not end")
+			return
+		}
+	}
+}

@@ -1,0 +1,442 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// demoBound is what the demo is promised to end within.
+const demoBound = 10 * time.Second
+
+type demoHop struct{ Service, Instance, Protocol, Reason string }
+
+type demoReport struct {
+	Routes []struct {
+		Color string
+		Path  []string
+		Hops  []demoHop
+	}
+}
+
+// demoGreen and demoPlain are the routes that the product promises.
+var (
+	demoGreen = []demoHop{
+		{"a", "A1", "http", "baseline-fallback"},
+		{"b", "B2", "grpc", "lane-instance"},
+		{"c", "C1", "thrift", "baseline-fallback"},
+		{"d", "D2", "http", "lane-instance"},
+		{"e", "E1", "http", "baseline-fallback"},
+	}
+	demoPlain = []demoHop{
+		{"a", "A1", "http", "plain"},
+		{"b", "B1", "grpc", "plain"},
+		{"c", "C1", "thrift", "plain"},
+		{"d", "D1", "http", "plain"},
+		{"e", "E1", "http", "plain"},
+	}
+)
+
+// demoRun runs `laneway demo` to its end with a directory for temporary files of
+// its own, which it must leave empty.
+func demoRun(t *testing.T, binary string, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	temp := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"demo"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	var out, progress bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &progress
+	err := cmd.Run()
+	var status *exec.ExitError
+	if err != nil && !errors.As(err, &status) {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("the demo left files behind: %v %v", left, err)
+	}
+	return out.String(), progress.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestDemoRoutes(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	stdout, stderr, exit := demoRun(t, binary(t), "-o", "json")
+	if took := time.Since(began); took > demoBound {
+		t.Errorf("took %s, want at most %s", took, demoBound)
+	}
+	if exit != 0 {
+		t.Fatalf("exit status %d\n%s%s", exit, stdout, stderr)
+	}
+	var report demoReport
+	decoder := json.NewDecoder(strings.NewReader(stdout))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&report); err != nil {
+		t.Fatalf("%v in\n%s", err, stdout)
+	}
+	if len(report.Routes) != 2 {
+		t.Fatalf("got %d routes, want 2", len(report.Routes))
+	}
+	for i, want := range []struct {
+		color string
+		hops  []demoHop
+	}{{"green", demoGreen}, {"", demoPlain}} {
+		got := report.Routes[i]
+		if got.Color != want.color || !slices.Equal(got.Hops, want.hops) {
+			t.Errorf("route %d: got %q %v\nwant %q %v", i, got.Color, got.Hops, want.color, want.hops)
+		}
+		var path []string
+		for _, hop := range want.hops {
+			path = append(path, hop.Instance)
+		}
+		if !slices.Equal(got.Path, path) {
+			t.Errorf("path %d: got %v, want %v", i, got.Path, path)
+		}
+	}
+}
+
+func TestDemoTable(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, exit := demoRun(t, binary(t))
+	if exit != 0 {
+		t.Fatalf("exit status %d\n%s%s", exit, stdout, stderr)
+	}
+	for _, want := range []string{
+		"green  gateway ─http→ A1 ─grpc→ B2 ─thrift→ C1 ─http→ D2 ─http→ E1\n",
+		"plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D1 ─http→ E1\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "\x1b[") {
+		t.Errorf("colors where it is no terminal:\n%q", stdout)
+	}
+	// What is under way is told on standard error.
+	if !strings.Contains(stderr, "B2 in lane green") {
+		t.Errorf("progress on standard error: got\n%s", stderr)
+	}
+}
+
+func TestDemoWrongUse(t *testing.T) {
+	t.Parallel()
+	if _, stderr, exit := demoRun(t, binary(t), "-o", "xml"); exit != 2 || !strings.Contains(stderr, "json") {
+		t.Errorf("got exit status %d, %q; want 2 and what is right", exit, stderr)
+	}
+}
+
+// TestDemoNoticesWrongRoutes builds the binary with a lane.Pick that always takes
+// the baseline and gives the reason that was expected: only who answers tells.
+func TestDemoNoticesWrongRoutes(t *testing.T) {
+	t.Parallel()
+	pick, err := filepath.Abs("../lane/pick.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(pick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const original = "func Pick("
+	if bytes.Count(text, []byte("\n"+original)) != 1 {
+		t.Fatal("lane/pick.go has no func Pick to replace")
+	}
+	text = bytes.Replace(text, []byte("\n"+original), []byte("\nfunc rightPick("), 1)
+	text = append(text, `
+func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
+	wrong := rightPick(s, service, Baseline, protocol)
+	right := rightPick(s, service, color, protocol)
+	wrong.Color, wrong.Reason = color, right.Reason
+	return wrong
+}
+`...)
+	dir := t.TempDir()
+	variant := filepath.Join(dir, "pick.go")
+	if err := os.WriteFile(variant, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{pick: variant}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrong := filepath.Join(dir, "laneway")
+	runIn(t, "..", nil, "go", "build", "-overlay", file, "-o", wrong, "./cmd/laneway")
+
+	stdout, stderr, exit := demoRun(t, wrong)
+	if exit != 1 {
+		t.Fatalf("exit status %d, want 1\n%s%s", exit, stdout, stderr)
+	}
+	for _, want := range []string{"hop 2: got B1", "hop 4: got D1"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("standard error does not name %q:\n%s", want, stderr)
+		}
+	}
+	if strings.Contains(stderr, "plain request") {
+		t.Errorf("plain requests went as promised, but:\n%s", stderr)
+	}
+}
+
+// keptDemo is a `laneway demo --keep`.
+type keptDemo struct {
+	cmd     *exec.Cmd
+	lines   chan string // of standard output, closed at its end
+	seen    []string
+	temp    string
+	pids    map[string]int // by instance
+	gateway string         // port of the edge
+	control string         // URL
+	ended   chan error
+}
+
+var (
+	keptPID     = regexp.MustCompile(`kill -9 (\d+) +# ([A-E][12]),`)
+	keptControl = regexp.MustCompile(`control plane at (http://\S+):$`)
+	keptPort    = regexp.MustCompile(`curl http://a\.lane\.localhost:(\d+)/`)
+)
+
+// keepDemo starts one and reads what it advises.
+func keepDemo(t *testing.T) *keptDemo {
+	t.Helper()
+	d := &keptDemo{lines: make(chan string, 1024), temp: t.TempDir(), pids: map[string]int{}, ended: make(chan error, 1)}
+	d.cmd = exec.Command(binary(t), "demo", "--keep")
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.temp)
+	d.cmd.Stderr = os.Stderr
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.cmd.Stdout = writer
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	go func() {
+		defer close(d.lines)
+		defer reader.Close()
+		for scan := bufio.NewScanner(reader); scan.Scan(); {
+			d.lines <- scan.Text()
+		}
+	}()
+	go func() { d.ended <- d.cmd.Wait() }()
+	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+
+	for _, line := range d.until(t, "Logs are in") {
+		if m := keptPID.FindStringSubmatch(line); m != nil {
+			d.pids[m[2]], _ = strconv.Atoi(m[1])
+		}
+		if m := keptPort.FindStringSubmatch(line); m != nil {
+			d.gateway = m[1]
+		}
+		if m := keptControl.FindStringSubmatch(line); m != nil {
+			d.control = m[1]
+		}
+	}
+	if len(d.pids) != 7 || d.gateway == "" || d.control == "" {
+		t.Fatalf("got pids %v, gateway port %q, control plane %q from\n%s", d.pids, d.gateway, d.control, strings.Join(d.seen, "\n"))
+	}
+	return d
+}
+
+// until reads lines up to one that holds text.
+func (d *keptDemo) until(t *testing.T, text string) []string {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	var lines []string
+	for {
+		select {
+		case line, open := <-d.lines:
+			if !open {
+				t.Fatalf("ended before it said %q:\n%s", text, strings.Join(d.seen, "\n"))
+			}
+			lines, d.seen = append(lines, line), append(d.seen, line)
+			if strings.Contains(line, text) {
+				return lines
+			}
+		case <-deadline.C:
+			t.Fatalf("did not say %q:\n%s", text, strings.Join(d.seen, "\n"))
+		}
+	}
+}
+
+// demoVisit is one hop as the services report it.
+type demoVisit struct{ Service, Instance, Lane, Protocol, Color, Reason string }
+
+// ask sends a request to the gateway, as a person would.
+func (d *keptDemo) ask(t *testing.T, host string) (visits []demoVisit, fault string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+d.gateway+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = host
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply struct {
+		Visits []demoVisit
+		Error  string
+	}
+	if err := json.Unmarshal(body, &reply); err != nil {
+		return nil, fmt.Sprintf("%d %s", resp.StatusCode, bytes.TrimSpace(body))
+	}
+	return reply.Visits, reply.Error
+}
+
+func (d *keptDemo) visits(t *testing.T, host string) []demoVisit {
+	t.Helper()
+	visits, fault := d.ask(t, host)
+	if fault != "" {
+		t.Fatal(fault)
+	}
+	return visits
+}
+
+// path names the instances that serve a request to host.
+func (d *keptDemo) path(t *testing.T, host string) string {
+	t.Helper()
+	visits, fault := d.ask(t, host)
+	var names []string
+	for _, v := range visits {
+		names = append(names, v.Instance)
+	}
+	if fault != "" {
+		names = append(names, fault)
+	}
+	return strings.Join(names, " ")
+}
+
+// processes are all that the demo started: its own children.
+func (d *keptDemo) processes(t *testing.T) []int {
+	t.Helper()
+	var children []int
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if fields[1] == strconv.Itoa(d.cmd.Process.Pid) && fields[0] != "Z" {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+// awaitGone waits until none of the processes is there.
+func awaitGone(t *testing.T, pids []int) {
+	t.Helper()
+	if len(pids) < 2 {
+		t.Fatalf("only %v to wait for: the list is broken", pids)
+	}
+	poll(t, 10*time.Second, func() error {
+		for _, pid := range pids {
+			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+				!strings.Contains(string(text[bytes.LastIndexByte(text, ')'):]), " Z ") {
+				return fmt.Errorf("process %d is left", pid)
+			}
+		}
+		return nil
+	})
+}
+
+// TestDemoKeep kills instances of a kept demo by hand, sees requests take other
+// ways, and interrupts it.
+func TestDemoKeep(t *testing.T) {
+	t.Parallel()
+	d := keepDemo(t)
+	const green, plain = "green--a.lane.localhost", "a.lane.localhost"
+	if got, want := d.path(t, green), "A1 B2 C1 D2 E1"; got != want {
+		t.Errorf("green: got %s, want %s", got, want)
+	}
+	if got, want := d.path(t, plain), "A1 B1 C1 D1 E1"; got != want {
+		t.Errorf("plain: got %s, want %s", got, want)
+	}
+
+	kill := func(instance string) {
+		t.Helper()
+		if err := syscall.Kill(d.pids[instance], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		d.until(t, instance+" has ended (signal killed)")
+		d.until(t, "plain  gateway")
+	}
+	kill("B2")
+	if line := d.seen[len(d.seen)-2]; line != "green  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D2 ─http→ E1" {
+		t.Errorf("B2 is gone: got %q", line)
+	}
+	if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
+		t.Errorf("green without B2: got %s, want %s", got, want)
+	}
+	kill("D1")
+	if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
+		t.Errorf("green without D1: got %s, want %s", got, want)
+	}
+	// D2 is of the lane: plain requests never see it.
+	if line := d.seen[len(d.seen)-1]; !strings.Contains(line, "plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ✗") ||
+		!strings.Contains(line, "no instance of d") {
+		t.Errorf("D1 is gone: got %q", line)
+	}
+
+	children := d.processes(t)
+	if len(children) != 6 {
+		t.Errorf("got %d processes, want a server and five services", len(children))
+	}
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.AfterFunc(15*time.Second, func() { _ = d.cmd.Process.Kill() })
+	defer deadline.Stop()
+	if err := <-d.ended; err != nil {
+		t.Errorf("interrupted: %v, want exit status 0", err)
+	}
+	awaitGone(t, children)
+	if left, err := os.ReadDir(d.temp); err != nil || len(left) > 0 {
+		t.Errorf("left files behind: %v %v", left, err)
+	}
+}
+
+// TestDemoKilled: a demo that is killed leaves no process behind.
+func TestDemoKilled(t *testing.T) {
+	t.Parallel()
+	d := keepDemo(t)
+	children := d.processes(t)
+	if len(children) != 8 {
+		t.Errorf("got %d processes, want a server and seven services", len(children))
+	}
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, children)
+}

@@ -1,0 +1,77 @@
+package test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestExamples does what each example's README.md says, but for its ports.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	runIn(t, filepath.Join("..", "examples"), nil, "go", "build", "-o", bin+string(filepath.Separator), "./...")
+	s := startServer(t)
+	for _, example := range []string{"http", "grpc", "thrift"} {
+		t.Run(example, func(t *testing.T) {
+			runs, hosts := readExample(t, filepath.Join("..", "examples", example, "README.md"))
+			if len(runs) != 3 || len(hosts) != 2 {
+				t.Fatalf("README.md has %d run lines and %d curl lines, want 3 and 2", len(runs), len(hosts))
+			}
+			for i, args := range runs {
+				for n, arg := range args {
+					if rest, ok := strings.CutPrefix(arg, "bin/"); ok {
+						args[n] = filepath.Join(bin, rest)
+					}
+				}
+				args = append([]string{"run", "--instance", fmt.Sprintf("i%d", i)}, args...)
+				startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, args...)
+			}
+			for i, host := range hosts {
+				color, instance := "", "i1"
+				if strings.HasPrefix(host, "green--") {
+					color, instance = "green", "i2"
+				}
+				poll(t, 20*time.Second, func() error {
+					status, body, _, err := get(t, s.addresses["gateway"], host, "/")
+					if err != nil {
+						return err
+					}
+					want := fmt.Sprintf("from %s, ", instance)
+					seen := fmt.Sprintf("of color %q", color)
+					if status != 200 || !strings.HasPrefix(body, "front i0 says: hello") ||
+						!strings.Contains(body, want) || !strings.Contains(body, seen) {
+						return fmt.Errorf("curl line %d: got %d %q, want front i0, %q and %q in it", i+1, status, body, want, seen)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
+// readExample takes the arguments of `laneway run` and the hosts that are asked out
+// of a README.
+func readExample(t *testing.T, file string) (runs [][]string, hosts []string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		line := strings.TrimSpace(scan.Text())
+		if rest, ok := strings.CutPrefix(line, "laneway run "); ok {
+			runs = append(runs, strings.Fields(rest))
+		}
+		if rest, ok := strings.CutPrefix(line, "curl http://"); ok {
+			host, _, _ := strings.Cut(rest, ":")
+			hosts = append(hosts, host)
+		}
+	}
+	return runs, hosts
+}
