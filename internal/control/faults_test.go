@@ -76,11 +76,13 @@ func (f *faulty) Watch(ctx context.Context, prefix string, from uint64) <-chan s
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		in := f.Store.Watch(ctx, prefix, from)
+		look := time.NewTicker(5 * time.Millisecond)
+		defer look.Stop()
 		for {
 			var b store.Batch
 			select {
 			case b = <-in:
-			case <-time.After(5 * time.Millisecond):
+			case <-look.C:
 				if !f.cut.Load() {
 					continue
 				}
@@ -108,7 +110,7 @@ func startFaulty(t *testing.T) (*replica, *faulty) {
 	r := startOver(t, f, control.Config{})
 	t.Cleanup(func() {
 		r.stop()
-		_ = f.Store.Close()
+		_ = f.Close()
 	})
 	return r, f
 }

@@ -31,21 +31,22 @@ func (c *timed) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func inBubble(t *testing.T, f func(t *testing.T, r *timed)) {
+func inBubble(t *testing.T, f func(r *timed)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
 		r := &timed{}
 		r.replica = startOver(t, s, control.Config{Now: r.now})
-		f(t, r)
+		f(r)
 		r.stop()
 		_ = s.Close()
 	})
 }
 
 func TestLaneLife(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		var l laneclient.Lane
 		r.must(http.StatusCreated, &l, "POST", "/v1/lanes", `{"name":"green","owner":"ann"}`)
 		if l.State != "creating" || time.Duration(l.TTL) != 72*time.Hour || l.Expires.Sub(l.Created) != 72*time.Hour {
@@ -94,7 +95,8 @@ func TestLaneLife(t *testing.T) {
 }
 
 func TestLaneIsCreatedAgainAsNextGeneration(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green"}`)
 		r.must(http.StatusCreated, nil, "PUT", "/v1/instances/order/old", instanceBody("green", "127.0.0.1:1"))
 		var l laneclient.Lane
@@ -121,7 +123,8 @@ func TestLaneIsCreatedAgainAsNextGeneration(t *testing.T) {
 }
 
 func TestLaneUse(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green","ttl":"100h"}`)
 		s := r.session(`{"ttl":"5m"}`)
 		spec := r.lane("green").Revision
@@ -168,7 +171,8 @@ func TestLaneUse(t *testing.T) {
 }
 
 func TestHeldLaneStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green","ttl":"1h"}`)
 		var l laneclient.Lane
 		r.must(http.StatusOK, &l, "POST", "/v1/lanes/green/hold", `{"held":true}`)
@@ -191,7 +195,8 @@ func TestHeldLaneStays(t *testing.T) {
 }
 
 func TestParentOutlivesChildren(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"base","ttl":"1h"}`)
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"top","parent":"base","ttl":"3h"}`)
 		if p := r.refuse(http.StatusConflict, "DELETE", "/v1/lanes/base", nil); !strings.Contains(p.Detail, "top") {

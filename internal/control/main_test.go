@@ -179,9 +179,9 @@ func (r *replica) do(method, path string, body any, headers ...string) answer {
 	return answer{resp.StatusCode, resp.Header, raw}
 }
 
-func (r *replica) status(method, path string, body any, headers ...string) int {
+func (r *replica) status(method, path string, body any) int {
 	r.t.Helper()
-	return r.do(method, path, body, headers...).status
+	return r.do(method, path, body).status
 }
 
 // must sends a request that has to succeed with a status, and decodes the answer.

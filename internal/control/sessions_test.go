@@ -17,7 +17,8 @@ func (r *replica) renew(status int, session string, reached uint64) answer {
 }
 
 func TestSessionExpires(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		s := r.session(`{"instance":"order/a","host":"laptop","admin":"127.0.0.1:9","role":"run"}`)
 		if len(s.Name) < 20 || time.Duration(s.TTL) != 10*time.Second || s.Since.IsZero() {
 			t.Errorf("opened: %+v", s)
@@ -63,7 +64,8 @@ func TestSessionMistakes(t *testing.T) {
 // TestStaleViewIsNotRenewed: a session whose view has lagged for more than a TTL has
 // to go, while it keeps renewing, and status says so before.
 func TestStaleViewIsNotRenewed(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		s := r.session(`{"role":"gateway","host":"edge1"}`)
 		var renewed laneclient.Renewed
 		r.renew(http.StatusOK, s.Name, 0).into(t, &renewed)
@@ -107,7 +109,8 @@ func TestViewAheadOfTheRegistry(t *testing.T) {
 // TestProgressAfterRenewal: the watch tells at once how far it is, also where
 // nothing that it selects changed, and also when nothing changed at all.
 func TestProgressAfterRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *timed) {
+	inBubble(t, func(r *timed) {
+		t := r.t
 		s := r.session(`{}`)
 		w := r.watch("select=lanes", laneclient.SessionHeader, s.Name)
 		w.want("synced")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -92,17 +93,24 @@ func TestWatchHistoryIsBounded(t *testing.T) {
 	defer slow.Body.Close()
 	w := r.watch("select=services:name=other")
 	from := w.want("synced").Revision
-	const writes = 17_000
-	for n := range writes {
-		r.must(http.StatusOK+n0(n), nil, "PUT", "/v1/services/order", fmt.Sprintf(`{"owner":"o%d"}`, n))
+	// More changes than are kept, many to a revision.
+	const revisions, services = 250, 80
+	for n := range revisions {
+		var txn store.Txn
+		for k := range services {
+			name := fmt.Sprintf("s%02d", k)
+			txn.Ops = append(txn.Ops, store.Op{Key: "laneway/services/" + name, Value: fmt.Appendf(nil, `{"name":%q,"owner":"o%d"}`, name, n)})
+		}
+		if res, err := r.store.Do(t.Context(), txn); err != nil || !res.Done {
+			t.Fatal(res, err)
+		}
 	}
+	r.must(http.StatusOK, nil, "GET", "/v1/services/s00", nil) // the replica has seen them all
 	r.watch(fmt.Sprintf("select=services&from=%d", from)).want("compacted")
-	if _, ok := r.watch(fmt.Sprintf("select=services&from=%d", from)).next(); !ok {
-		t.Error("no word of compacted")
-	}
-	// The slow one gets a prefix of the changes without a gap, then compacted.
+	w.cancel()
+	// The slow one gets a beginning of the changes without a gap, then compacted.
 	sc := bufio.NewScanner(slow.Body)
-	seen, end := 0, ""
+	seen, end, last := 0, "", uint64(0)
 	for sc.Scan() {
 		var e laneclient.Event
 		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {
@@ -113,12 +121,13 @@ func TestWatchHistoryIsBounded(t *testing.T) {
 			continue
 		}
 		var s laneclient.Service
-		if err := json.Unmarshal(e.Object, &s); err != nil || s.Owner != fmt.Sprintf("o%d", seen) {
-			t.Fatalf("after %d changes comes %s (%v)", seen, e.Object, err)
+		if err := json.Unmarshal(e.Object, &s); err != nil || s.Owner != fmt.Sprintf("o%d", seen/services) || e.Revision < last {
+			t.Fatalf("after %d changes, at %d, comes %s at %d (%v)", seen, last, e.Object, e.Revision, err)
 		}
+		last = e.Revision
 		seen++
 	}
-	if end != "compacted" || seen >= writes {
+	if end != "compacted" || seen >= revisions*services {
 		t.Errorf("the slow watch ended with %q after %d changes", end, seen)
 	}
 }
@@ -144,7 +153,7 @@ func TestWatchOverHTTP(t *testing.T) {
 			srv.EnableHTTP2 = version == 2
 			srv.StartTLS()
 			defer srv.Close()
-			transport := &http.Transport{ForceAttemptHTTP2: version == 2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // a test server's certificate
+			transport := &http.Transport{ForceAttemptHTTP2: version == 2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 			defer transport.CloseIdleConnections()
 			r.base, r.http = srv.URL, &http.Client{Transport: transport}
 			if a := r.must(http.StatusOK, nil, "GET", "/v1/lanes", nil); a.status != 200 {
