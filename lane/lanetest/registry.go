@@ -31,7 +31,6 @@ type object struct {
 }
 
 func (o *object) body() json.RawMessage {
-	*metaOf(o.obj) = laneclient.Meta{Name: metaOf(o.obj).Name, Revision: o.rev}
 	b, err := json.Marshal(o.obj)
 	if err != nil {
 		panic("lanetest: an object cannot be encoded: " + err.Error())
@@ -113,6 +112,7 @@ func (r *registry) commit(mutations ...mutation) {
 			r.history = append(r.history, record{ref: m.ref, rev: r.rev, before: before})
 			continue
 		}
+		metaOf(m.obj).Revision = r.rev
 		after := &object{ref: m.ref, obj: m.obj, rev: r.rev}
 		r.objects[m.ref] = after
 		r.history = append(r.history, record{ref: m.ref, rev: r.rev, before: before, after: after})
@@ -198,8 +198,11 @@ func (r *registry) plan() {
 	if next.IsZero() {
 		return
 	}
-	// Never at once: a lane whose child keeps it is looked at again and again.
-	r.life = time.AfterFunc(max(10*time.Millisecond, time.Until(next)), r.live)
+	wait := time.Until(next)
+	if wait < 0 {
+		wait = 100 * time.Millisecond // a lane that its child keeps is looked at again
+	}
+	r.life = time.AfterFunc(wait, r.live)
 }
 
 func dueOf(l *laneclient.Lane) time.Time {
