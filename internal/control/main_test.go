@@ -107,7 +107,7 @@ func startOver(t *testing.T, s store.Store, cfg control.Config) *replica {
 // until polls, with a deadline, for what another goroutine brings about.
 func (r *replica) until(what string, cond func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for !cond() {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("waited in vain: %s", what)
@@ -276,7 +276,7 @@ func (r *replica) watch(query string, headers ...string) *watch {
 // next returns the next event but progress; ok is false at the end of the stream.
 func (w *watch) next() (e laneclient.Event, ok bool) {
 	w.t.Helper()
-	timeout := time.NewTimer(10 * time.Second)
+	timeout := time.NewTimer(20 * time.Second)
 	defer timeout.Stop()
 	for {
 		select {
@@ -286,7 +286,7 @@ func (w *watch) next() (e laneclient.Event, ok bool) {
 			}
 			return e, ok
 		case <-timeout.C:
-			w.t.Fatal("no event in 10 s")
+			w.t.Fatal("no event in 20 s")
 		}
 	}
 }
