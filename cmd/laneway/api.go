@@ -52,17 +52,24 @@ func (c *api) call(ctx context.Context, method, path string, in, out any) error 
 }
 
 func explainError(urls []string, err error) error {
-	var p *laneclient.Problem
-	if err == nil || errors.As(err, &p) || errors.Is(err, context.Canceled) {
+	var none *laneclient.UnreachableError
+	if !errors.As(err, &none) {
 		return err
+	}
+	err = none.Err
+	var call *url.Error
+	if errors.As(err, &call) {
+		err = call.Err // without the URL, which has been named
 	}
 	return &unreachable{urls: urls, err: err}
 }
 
-// missing reports whether err is the answer that there is no such object.
-func missing(err error) bool {
-	var p *laneclient.Problem
-	return errors.As(err, &p) && p.Status == http.StatusNotFound
+// ofKind says of an object that is not there how to see what there is.
+func ofKind(err error, word, name string) error {
+	if !laneclient.IsNotFound(err) {
+		return err
+	}
+	return fmt.Errorf("there is no %s %s: `laneway %s list` shows what there is", word, name, word)
 }
 
 // list returns all objects of a kind, page by page.

@@ -114,7 +114,7 @@ func (a *app) laneShow() *cobra.Command {
 			api := a.api()
 			var v laneView
 			if err := api.call(cmd.Context(), http.MethodGet, objectPath(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
-				return err
+				return ofKind(err, "lane", args[0])
 			}
 			var err error
 			v.Instances, err = list[laneclient.Instance](cmd.Context(), api, laneclient.KindInstances, filter("lane", args[0]))
@@ -217,7 +217,7 @@ func (a *app) laneHold() *cobra.Command {
 func (a *app) laneAction(cmd *cobra.Command, name, action string, in any) error {
 	var l laneclient.Lane
 	if err := a.api().call(cmd.Context(), http.MethodPost, objectPath(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
-		return err
+		return ofKind(err, "lane", name)
 	}
 	return a.print(l, func(w io.Writer) error {
 		until := "expires " + ago(l.Expires, time.Now())
@@ -245,7 +245,7 @@ func (a *app) deleteAll(cmd *cobra.Command, kind laneclient.Kind, word, done str
 	api := a.api()
 	for _, name := range names {
 		if err := api.call(cmd.Context(), http.MethodDelete, objectPath(kind, strings.Split(name, "/")...), nil, nil); err != nil {
-			return err
+			return ofKind(err, word, name)
 		}
 		if _, err := fmt.Fprintf(a.stdout, "%s %s %s\n", word, name, done); err != nil {
 			return err

@@ -29,14 +29,17 @@ func someArgs(name string) cobra.PositionalArgs {
 // complete offers the names of objects of a kind to the shell.
 func (a *app) complete(kind laneclient.Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		metas, err := list[laneclient.Meta](cmd.Context(), a.api(), kind, nil)
+		objects, err := list[struct{ Name, Service string }](cmd.Context(), a.api(), kind, nil)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var names []string
-		for _, m := range metas {
-			if strings.HasPrefix(m.Name, prefix) && !slices.Contains(args, m.Name) {
-				names = append(names, m.Name)
+		for _, o := range objects {
+			if kind == laneclient.KindInstances {
+				o.Name = o.Service + "/" + o.Name
+			}
+			if strings.HasPrefix(o.Name, prefix) && !slices.Contains(args, o.Name) {
+				names = append(names, o.Name)
 			}
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
@@ -71,7 +74,7 @@ func (a *app) showCommand(kind laneclient.Kind, word, example string) *cobra.Com
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var raw json.RawMessage
 			if err := a.api().call(cmd.Context(), http.MethodGet, objectPath(kind, strings.Split(args[0], "/")...), nil, &raw); err != nil {
-				return err
+				return ofKind(err, word, args[0])
 			}
 			return a.print(raw, func(w io.Writer) error {
 				text, err := toYAML(raw)
@@ -141,11 +144,7 @@ func (a *app) writeInstances(w io.Writer, items []laneclient.Instance) error {
 		if i.Static {
 			by = "itself"
 		}
-		_, name, ok := strings.Cut(i.Name, "/")
-		if !ok {
-			name = i.Name
-		}
-		g.add(i.Service, name, i.Lane, i.Room, endpoints(i.Endpoints), state, by, ago(i.Since, now))
+		g.add(i.Service, i.Name, i.Lane, i.Room, endpoints(i.Endpoints), state, by, ago(i.Since, now))
 	}
 	return g.write(w)
 }

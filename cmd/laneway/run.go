@@ -136,6 +136,10 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return startError(p.Control, err)
 	}
 	exit, err := superviseSignals(running, signals, p.Drain)
+	var refused *deploy.RefusedError
+	if errors.As(err, &refused) {
+		return refused
+	}
 	if err != nil {
 		p.Log.Warn("left the registry uncleanly, its lease ends it within seconds", "service", p.Service, "instance", running.Instance(), "error", err)
 	}

@@ -126,6 +126,16 @@ func (e *LocalError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *LocalError) Unwrap() error { return e.Err }
 
+// RefusedError is in the error of [Running.Wait] when the control plane would not
+// register the instance; the process was stopped then.
+type RefusedError struct{ Err error }
+
+// Error says why.
+func (e *RefusedError) Error() string { return "not registered: " + e.Err.Error() }
+
+// Unwrap returns the control plane's answer.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
 // Running is a process that was started. All methods may be called at once.
 type Running struct {
 	p *supervisor

@@ -2,11 +2,14 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -27,26 +30,32 @@ func newRegistry(cfg *Process) *registry {
 	})}
 }
 
-// ensureLane makes sure that the lane is there, and creates it with the default
-// TTL where it is not, or is over.
-func (r *registry) ensureLane(ctx context.Context) error {
+// prepare makes sure that the control plane answers and that the lane is there,
+// and creates it with the default TTL where it is not, or is over.
+func (r *registry) prepare(ctx context.Context) error {
 	if r.cfg.Lane == "" {
-		return nil
+		err := r.api.Do(ctx, http.MethodGet, "/v1/services/"+r.cfg.Service, nil, nil)
+		if laneclient.IsNotFound(err) {
+			return nil // it comes to be with its first instance
+		}
+		return err
 	}
 	var l laneclient.Lane
 	err := r.api.Do(ctx, http.MethodGet, "/v1/lanes/"+r.cfg.Lane, nil, &l)
-	var p *laneclient.Problem
-	switch {
-	case err == nil && l.State != "ended":
-		return nil
-	case err != nil && (!errors.As(err, &p) || p.Status != http.StatusNotFound):
+	switch state := lane.State(l.State); {
+	case err != nil && !laneclient.IsNotFound(err):
 		return err
+	case err == nil && state == lane.Draining:
+		return &LocalError{fmt.Errorf("lane %s is on its way out: try again when it has ended, which takes half a minute, or use another", r.cfg.Lane)}
+	case err == nil && state != lane.Ended:
+		return nil
 	case r.cfg.NoCreate:
 		return &LocalError{fmt.Errorf("lane %s does not exist: create it with `laneway lane create %s`", r.cfg.Lane, r.cfg.Lane)}
 	}
 	created := laneclient.Lane{Meta: laneclient.Meta{Name: r.cfg.Lane}}
 	err = r.api.Do(ctx, http.MethodPost, "/v1/lanes", created, &l)
-	if errors.As(err, &p) && p.Status == http.StatusConflict {
+	var p *laneclient.Problem
+	if errors.As(err, &p) && p.Type == laneclient.ProblemExists {
 		return nil // another one was faster
 	}
 	return err
@@ -77,16 +86,46 @@ func (r *registry) drain() {
 // leave takes the instance out of the registry, and ends all sessions that belong
 // to it: those that the process itself opened too.
 func (r *registry) leave() error {
-	var errs []error
 	if r.client != nil {
-		errs = append(errs, r.client.Close())
+		return r.client.Close()
 	}
+	// It was never registered, but the process may have opened sessions.
+	defer func() { _ = r.api.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	err := r.api.Do(ctx, http.MethodDelete, "/v1/instances/"+r.cfg.Service+"/"+r.cfg.Instance, nil, nil)
-	var p *laneclient.Problem
-	if errors.As(err, &p) && p.Status == http.StatusNotFound {
-		err = nil
+	name := r.cfg.Service + "/" + r.cfg.Instance
+	err := r.api.Do(ctx, http.MethodGet, "/v1/instances/"+name, nil, nil)
+	if !laneclient.IsNotFound(err) {
+		return err // without an error it is somebody else's
 	}
-	return errors.Join(append(errs, err)...)
+	var sessions laneclient.List
+	if err := r.api.Do(ctx, http.MethodGet, "/v1/sessions?instance="+url.QueryEscape(name), nil, &sessions); err != nil {
+		return err
+	}
+	var errs []error
+	for _, raw := range sessions.Items {
+		var s laneclient.Session
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("read the sessions of %s: %w", name, err)
+		}
+		if err := r.api.Do(ctx, http.MethodDelete, "/v1/sessions/"+s.Name, nil, nil); !laneclient.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refused reports whether the control plane has answered that the instance can
+// never be registered as it is.
+func refused(err error) bool {
+	var p *laneclient.Problem
+	if !errors.As(err, &p) {
+		return false
+	}
+	switch p.Status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity:
+		// A lane that has gone meanwhile may come again.
+		return p.Type != laneclient.ProblemLane
+	}
+	return false
 }

@@ -47,6 +47,7 @@ type supervisor struct {
 	served   bool
 	missing  []int
 	killAt   time.Time // when stopping: the group is killed then
+	refused  error     // nil, or why it cannot be registered
 }
 
 func start(ctx context.Context, cfg Process) (*Running, error) {
@@ -58,7 +59,7 @@ func start(ctx context.Context, cfg Process) (*Running, error) {
 		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.reg = newRegistry(&s.cfg)
-	if err := s.reg.ensureLane(ctx); err != nil {
+	if err := s.reg.prepare(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.choosePorts(); err != nil {
@@ -142,11 +143,12 @@ func (s *supervisor) supervise(started chan<- error) {
 		_ = r.SetReadDeadline(time.Now().Add(outputGrace))
 	}
 	s.copied.Wait()
-	s.err = <-leaving
+	left := <-leaving
 	s.mu.Lock()
 	exit.Served, exit.Missing, exit.Stopped = s.served, s.missing, s.stopping
+	s.exit, s.err = exit, errors.Join(s.refused, left)
 	s.mu.Unlock()
-	s.exit = exit
+	s.log.Info("ended", "status", exit.Code)
 }
 
 // register waits until the process listens and registers its instance, again and
@@ -167,6 +169,13 @@ func (s *supervisor) register(ctx context.Context) {
 			break
 		}
 		if ctx.Err() != nil {
+			return
+		}
+		if refused(err) {
+			s.mu.Lock()
+			s.refused = &RefusedError{err}
+			s.mu.Unlock()
+			go s.stop(syscall.SIGTERM, 0) // ends with the process
 			return
 		}
 		s.log.WarnContext(ctx, "not registered, will try again", "error", err, "retry_in", delay)
