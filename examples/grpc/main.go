@@ -2,7 +2,7 @@
 // hello and passes on what it says. Run each by `laneway run`; see README.md.
 package main
 
-//go:generate sh ../generate.sh
+//go:generate protoc -I hellopb hello.proto --go_out=hellopb --go_opt=paths=source_relative --go-grpc_out=hellopb --go-grpc_opt=paths=source_relative
 
 import (
 	"context"

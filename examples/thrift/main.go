@@ -2,6 +2,8 @@
 // hello and passes on what it says. Run each by `laneway run`; see README.md.
 package main
 
+//go:generate thrift --gen go:skip_remote -out . hello.thrift
+
 import (
 	"context"
 	"errors"

@@ -19,6 +19,6 @@ protoc -I . demo.proto \
 	--python_out="$root/test/py"
 
 thrift --gen go:skip_remote -out . demo.thrift
-gofumpt -w demopb demothrift
+gofumpt -w demopb/*.go demothrift/*.go
 thrift --gen py -out "$root/test/py" demo.thrift
 rm -f "$root/test/py/__init__.py" "$root/test/py/laneway_demo/Chain-remote"
