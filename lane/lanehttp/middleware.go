@@ -1,56 +1,34 @@
 package lanehttp
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// config is what options change.
-type config struct {
-	aliases []string
-	domain  string
-	policy  lane.Policy
-	trust   func(*http.Request) bool
-}
-
-// Option changes what [Middleware] or [Transport] does.
-type Option func(*config)
-
-// WithAliases names headers that a color is also read from, after those of package lane.
-// They are never written.
-func WithAliases(names ...string) Option { return func(c *config) { c.aliases = names } }
-
-// WithDomain makes hosts below domain services for [Transport]: "order.<domain>" is
-// service order. Default: none, only hosts of one label are services.
-func WithDomain(domain string) Option { return func(c *config) { c.domain = domain } }
-
-// WithPolicy sets how [Transport] chooses among equals. Default: lane.RoundRobin.
-func WithPolicy(p lane.Policy) Option { return func(c *config) { c.policy = p } }
-
-// WithTrust limits from whom [Middleware] believes a color and answers
-// lane.ExplainHeader. Default: everybody, since a service is called by services; the
-// gateway's edge is where colors from outside are dropped.
-func WithTrust(trusted func(*http.Request) bool) Option {
-	return func(c *config) { c.trust = trusted }
-}
-
 // Middleware wraps a handler so that its requests' contexts carry their color
 // (lane.From). A request with lane.ExplainHeader "1" is answered with lane.RouteHeader
-// lines for the calls that the handler made with its context before it sent headers. The
-// ResponseWriter that next gets supports http.NewResponseController as the original does.
+// lines for the calls that the handler made with its context before it sent headers,
+// nearest first. The ResponseWriter that next then gets supports Flush and Hijack where
+// the original does, and all else through http.NewResponseController.
 func Middleware(next http.Handler, options ...Option) http.Handler {
 	c := newConfig(options)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !c.trust(r) {
+		if c.trust != nil && !c.trust(r) {
+			if c.tells(r.Header) {
+				r = r.WithContext(r.Context()) // a copy
+				r.Header = c.outgoing(r.Header, lane.Baseline)
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx := r.Context()
-		if color, _ := lane.Extract(carrier(r.Header), c.aliases...); color != lane.Baseline {
+		if color := c.color(r); color != lane.Baseline {
 			ctx = lane.With(ctx, color)
 		}
-		if r.Header.Get(lane.ExplainHeader) != "1" {
+		if values := r.Header[explainKey]; len(values) == 0 || values[0] != "1" {
 			next.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
@@ -61,20 +39,15 @@ func Middleware(next http.Handler, options ...Option) http.Handler {
 	})
 }
 
-func newConfig(options []Option) *config {
-	c := &config{trust: func(*http.Request) bool { return true }}
-	for _, o := range options {
-		o(c)
+func (c *config) color(r *http.Request) lane.Name {
+	if c.hostTags {
+		if color, _ := SplitHost(r.Host); color != lane.Baseline {
+			return color
+		}
 	}
-	return c
+	color, _ := lane.Extract(carrier(r.Header), c.aliases...)
+	return color
 }
-
-// carrier is a header as a lane.Carrier.
-type carrier http.Header
-
-func (c carrier) Values(key string) []string { return http.Header(c).Values(key) }
-func (c carrier) Set(key, value string)      { http.Header(c).Set(key, value) }
-func (c carrier) Del(key string)             { http.Header(c).Del(key) }
 
 // explainWriter adds the trail to the headers just before they go out.
 type explainWriter struct {
@@ -88,8 +61,9 @@ func (w *explainWriter) explain() {
 		return
 	}
 	w.done = true
-	for _, line := range w.trail.Lines() {
-		w.Header().Add(lane.RouteHeader, line)
+	// What a handler that passes answers on has copied is in the trail, too.
+	if lines := w.trail.Lines(); len(lines) > 0 {
+		w.Header()[routeKey] = lines
 	}
 }
 
@@ -112,6 +86,11 @@ func (w *explainWriter) Write(b []byte) (int, error) {
 func (w *explainWriter) Flush() {
 	w.explain()
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // Flusher has no error to give
+}
+
+// Hijack implements http.Hijacker: WebSocket libraries ask for it by type.
+func (w *explainWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap serves http.NewResponseController.

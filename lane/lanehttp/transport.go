@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,39 +24,53 @@ const (
 
 // transport is what [Transport] returns.
 type transport struct {
-	base     http.RoundTripper
+	services http.RoundTripper
+	others   http.RoundTripper // for third parties
 	dir      lane.Directory
 	balancer *lane.Balancer
 	*config
 }
 
 // Transport returns a RoundTripper that sends requests for services to the instance that
-// the color of their context asks for (lane.Outgoing, lane.Pick) and injects that color.
-// The Host header names the service, not the instance. Requests to third parties pass
-// through base unchanged but for a color that the caller put into their headers, which is
-// removed.
+// the color of their context asks for (lane.Outgoing, lane.Pick), and that color with
+// them. The package's documentation says what is a service; requests to others pass
+// through base.
+//
+// The Host header names the service, not the instance, unless the request sets it. Headers
+// that carry a color or ask for an explanation, set by the caller, are replaced or, for
+// third parties, removed. The request itself is not changed.
 //
 // A target that refuses the connection is passed over and another one of the same lane is
 // tried, up to three in all, if the request can be sent again: it has no body, or has
-// GetBody. Nothing else is retried.
+// GetBody. Nothing else is retried. Targets that fail are avoided for a while; see
+// [lane.Balancer]. A target that answers with 502, 503 or 504 counts as failing, and its
+// answer is returned.
 //
-// Errors: *lane.NoInstanceError where nobody may serve; the context's error while waiting
-// for the first picture of a service (5 s where it has no deadline); those of base.
+// A request with lane.ExplainHeader "1" gets lane.RouteHeader lines into its answer, that
+// of this call first.
 //
-// base nil is a transport of its own with Go's defaults, without a proxy from the
-// environment. dir is asked at every request, without a lock.
+// Errors: *lane.NoInstanceError where nobody may serve, wrapped together with the failed
+// look-up where the host does not resolve either; the context's error while waiting for
+// the first picture of a service (5 s where the context has no deadline); those of base.
+// All are wrapped.
+//
+// base nil: transports of its own with Go's defaults, which use the proxy of the
+// environment for third parties and none for services. A base of the caller's must not
+// use a proxy for services.
 func Transport(base http.RoundTripper, dir lane.Directory, options ...Option) http.RoundTripper {
-	if base == nil {
-		base = newBase()
-	}
 	c := newConfig(options)
-	return &transport{base: base, dir: dir, balancer: lane.NewBalancer(c.policy), config: c}
+	t := &transport{services: base, others: base, dir: dir, balancer: lane.NewBalancer(c.policy), config: c}
+	if base == nil {
+		t.services, t.others = newBase(nil), newBase(http.ProxyFromEnvironment)
+	}
+	return t
 }
 
-func newBase() *http.Transport {
+func newBase(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	const idlePerHost = 64 // calls between services are many and to few
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
+		Proxy:                 proxy,
 		DialContext:           dialer.DialContext,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   idlePerHost,
@@ -66,14 +82,16 @@ func newBase() *http.Transport {
 
 // CloseIdleConnections serves http.Client's method of that name.
 func (t *transport) CloseIdleConnections() {
-	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
+	for _, base := range []http.RoundTripper{t.services, t.others} {
+		if c, ok := base.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
 	}
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	service, ok := t.service(r.URL.Hostname())
+	service, ok := t.service(r.URL)
 	if !ok {
 		return t.thirdParty(r)
 	}
@@ -81,37 +99,25 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, fmt.Errorf("learn of service %s: %w", service, err)
 	}
-	process := t.dir.Process()
-	color := lane.Outgoing(r.Context(), process)
-	t.dir.Used(color)
+	c := &call{t: t, r: r, service: service, process: t.dir.Process()}
+	c.color = lane.Outgoing(r.Context(), c.process)
+	t.dir.Used(c.color)
+	return c.do()
+}
 
-	var tried []*lane.Target
-	for {
-		choice := lane.Pick(t.dir.Snapshot(), service, color, lane.HTTP)
-		if err := choice.Err(); err != nil {
-			closeBody(r)
-			return nil, err
-		}
-		target := t.balancer.Next(choice, time.Now(), avoid(tried))
-		if target == nil { // all were tried; the last error stands
-			target = t.balancer.Next(choice, time.Now(), nil)
-			tried = nil
-		}
-		out, err := t.prepare(r, service, color, target, len(tried) > 0)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := t.base.RoundTrip(out)
-		t.balancer.Done(target, outcome(r.Context(), err), time.Now())
-		if err == nil {
-			t.explain(r, resp, choice, target, process)
-			return resp, nil
-		}
-		tried = append(tried, target)
-		if !refused(err) || !replayable(r) || len(tried) >= min(maxAttempts, len(choice.Targets)) {
-			return nil, fmt.Errorf("call %s instance %s: %w", service, target.Name, err)
-		}
+// service tells a service from a third party.
+func (t *transport) service(u *url.URL) (string, bool) {
+	if u.Scheme != "http" {
+		return "", false
 	}
+	name := strings.ToLower(u.Hostname())
+	if t.domain != "" {
+		name = strings.TrimSuffix(name, t.domain)
+	}
+	if name == "localhost" || lane.CheckService(name) != nil {
+		return "", false
+	}
+	return name, true
 }
 
 // need makes sure that the service's instances are known.
@@ -124,103 +130,141 @@ func (t *transport) need(ctx context.Context, service string) error {
 	return t.dir.Need(ctx, service)
 }
 
-// service tells a service from a third party by its host.
-func (t *transport) service(host string) (string, bool) {
-	name := host
-	if t.domain != "" {
-		name = strings.TrimSuffix(host, "."+t.domain)
-	}
-	if name == "localhost" || lane.CheckService(name) != nil {
-		return "", false
-	}
-	return name, true
-}
-
 func (t *transport) thirdParty(r *http.Request) (*http.Response, error) {
-	if color, bad := lane.Extract(carrier(r.Header), t.aliases...); color == lane.Baseline && bad == 0 {
-		return t.base.RoundTrip(r)
+	if !t.tells(r.Header) {
+		return t.others.RoundTrip(r)
 	}
-	out := r.Clone(r.Context())
-	lane.Strip(carrier(out.Header), t.aliases...)
-	return t.base.RoundTrip(out)
+	out := r.WithContext(r.Context()) // a copy
+	out.Header = t.outgoing(r.Header, lane.Baseline)
+	resp, err := t.others.RoundTrip(out)
+	if resp != nil {
+		resp.Request = r
+	}
+	return resp, err
 }
 
-// prepare makes the request to a target. The caller's request is not changed.
-func (t *transport) prepare(r *http.Request, service string, color lane.Name, target *lane.Target, again bool) (*http.Request, error) {
-	out := r.Clone(r.Context())
-	if again && r.GetBody != nil {
-		body, err := r.GetBody()
+// call is one request to a service.
+type call struct {
+	t       *transport
+	r       *http.Request
+	service string
+	process lane.Name // the lane of this process
+	color   lane.Name
+
+	tried  [maxAttempts]*lane.Target
+	nTried int
+}
+
+func (c *call) do() (*http.Response, error) {
+	var last error
+	var avoid func(*lane.Target) bool
+	for {
+		snapshot := c.t.dir.Snapshot()
+		choice := lane.Pick(snapshot, c.service, c.color, lane.HTTP)
+		if err := choice.Err(); err != nil {
+			return c.nobody(snapshot, err, last)
+		}
+		target := c.t.balancer.Next(choice, time.Now(), avoid)
+		if target == nil {
+			return nil, last // all of the lane were tried
+		}
+		resp, err := c.attempt(choice, target)
+		if err == nil {
+			return resp, nil
+		}
+		last = fmt.Errorf("call %s, instance %s: %w", c.service, target.Name, err)
+		c.tried[c.nTried] = target
+		c.nTried++
+		if !refused(err) || !replayable(c.r) || c.nTried == maxAttempts {
+			return nil, last
+		}
+		avoid = c.wasTried
+	}
+}
+
+// nobody answers where no instance may serve.
+func (c *call) nobody(snapshot *lane.Snapshot, none, last error) (*http.Response, error) {
+	if last != nil { // they left while we tried: the body is closed
+		return nil, errors.Join(last, none)
+	}
+	host := c.r.URL.Hostname()
+	if snapshot.HasService(c.service) || c.color.Strict() || strings.Contains(host, ".") {
+		closeBody(c.r)
+		return nil, fmt.Errorf("call %s: %w", c.service, none)
+	}
+	resp, err := c.t.thirdParty(c.r)
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) && lookup.IsNotFound {
+		return nil, fmt.Errorf("%s is neither a service that is registered nor a host: %w; %w", c.service, none, err)
+	}
+	return resp, err
+}
+
+// attempt sends the request to a target.
+func (c *call) attempt(choice lane.Choice, target *lane.Target) (*http.Response, error) {
+	ctx := c.r.Context()
+	out := c.r.WithContext(ctx) // a copy that shares Trailer, which is filled while the body is read
+	if c.nTried > 0 && c.r.GetBody != nil {
+		body, err := c.r.GetBody()
 		if err != nil {
-			return nil, fmt.Errorf("call %s again: %w", service, err)
+			c.t.balancer.Done(target, lane.Neutral, time.Now())
+			return nil, fmt.Errorf("get the body again: %w", err)
 		}
 		out.Body = body
 	}
-	out.URL.Host = target.Address
+	u := *c.r.URL
+	u.Host = target.Address
+	out.URL = &u
 	if out.Host == "" {
-		out.Host = r.URL.Host
+		out.Host = c.r.URL.Host
 	}
-	for _, key := range t.aliases {
-		out.Header.Del(key)
+	trail := lane.TrailFrom(ctx)
+	asked := c.r.Header.Get(explainKey) == "1"
+	out.Header = c.t.outgoing(c.r.Header, c.color)
+	if trail != nil || asked {
+		out.Header[explainKey] = []string{"1"}
 	}
-	lane.Inject(carrier(out.Header), color)
-	trail := lane.TrailFrom(r.Context())
-	if trail != nil {
-		out.Header.Set(lane.ExplainHeader, "1")
+
+	resp, err := c.t.services.RoundTrip(out)
+	if err != nil {
+		c.t.balancer.Done(target, outcomeOf(ctx, err), time.Now())
+		return nil, err
 	}
-	return out, nil
+	resp.Request = c.r
+	c.settle(target, resp)
+	if trail != nil || asked {
+		c.explain(resp, choice, target, trail, asked)
+	}
+	return resp, nil
 }
 
 // explain adds this call to the trail of the request that caused it, and its line to the
-// answer where the caller asked for it itself.
-func (t *transport) explain(r *http.Request, resp *http.Response, c lane.Choice, target *lane.Target, process lane.Name) {
-	asked := r.Header.Get(lane.ExplainHeader) == "1"
-	trail := lane.TrailFrom(r.Context())
-	if !asked && trail == nil {
-		return
-	}
+// answer where the caller asked for it.
+func (c *call) explain(resp *http.Response, choice lane.Choice, target *lane.Target, trail *lane.Trail, asked bool) {
 	own := lane.Hop{
-		Service: c.Service, Lane: c.Lane, Instance: target.Name,
-		Rule: lane.OutgoingRule(r.Context(), process), Reason: c.Reason,
+		Service: c.service, Lane: choice.Lane, Instance: target.Name,
+		Rule: lane.OutgoingRule(c.r.Context(), c.process), Reason: choice.Reason,
 	}
-	further := resp.Header.Values(lane.RouteHeader)
+	further := resp.Header[routeKey]
 	trail.Add(own, further)
 	if asked {
-		lines := append([]string{own.String()}, further...)
-		resp.Header[http.CanonicalHeaderKey(lane.RouteHeader)] = lines[:min(len(lines), lane.MaxTrailHops)]
+		resp.Header[routeKey] = lane.AppendHops(nil, own, further)
+	} else {
+		delete(resp.Header, routeKey) // the trail has it
 	}
 }
 
-func avoid(tried []*lane.Target) func(*lane.Target) bool {
-	if len(tried) == 0 {
-		return nil
-	}
-	return func(t *lane.Target) bool {
-		for _, other := range tried {
-			if other.Name == t.Name && other.Address == t.Address {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-func outcome(ctx context.Context, err error) lane.Outcome {
-	switch {
-	case err == nil:
-		return lane.Success
-	case refused(err):
-		return lane.Refused
-	case errors.Is(err, context.Canceled) || ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded):
-		return lane.Neutral // the caller went away
-	default:
-		return lane.Failure
-	}
+// wasTried goes by name, not pointer: a new snapshot may have come in between.
+func (c *call) wasTried(t *lane.Target) bool {
+	return slices.ContainsFunc(c.tried[:c.nTried], func(o *lane.Target) bool {
+		return o.Name == t.Name && o.Address == t.Address
+	})
 }
 
 // refused reports whether no connection was made, so that nothing was sent.
 func refused(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled)
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func replayable(r *http.Request) bool {
