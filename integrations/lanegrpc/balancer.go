@@ -1,19 +1,15 @@
 package lanegrpc
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/status"
 
 	"github.com/laneway-dev/laneway/lane"
 )
@@ -29,7 +25,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return BalancerName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &laneBalancer{cc: cc}
+	b := &laneBalancer{cc: cc, leaving: map[*entry]*time.Timer{}}
 	b.entries.Store(&map[entryKey]*entry{})
 	return b
 }
@@ -41,25 +37,12 @@ type laneBalancer struct {
 	cc      balancer.ClientConn
 	entries atomic.Pointer[map[entryKey]*entry] // replaced, never changed
 
-	mu     sync.Mutex
-	scope  scope
-	among  *lane.Balancer
-	cancel func() // of the subscription; nil before the first state
-	closed bool
-}
-
-type entryKey struct{ name, address string }
-
-// entry is an instance and the connection to it.
-type entry struct {
-	target *lane.Target
-	sc     balancer.SubConn
-	state  atomic.Int32 // connectivity.State
-
-	mu    sync.Mutex
-	err   error              // why the last attempt to connect failed; guarded by mu
-	calls map[*call]struct{} // in flight; guarded by mu
-	gone  bool               // has left and its drain is over; guarded by mu
+	mu      sync.Mutex
+	scope   scope
+	among   *lane.Balancer
+	cancel  func() // of the subscription; nil before the first state
+	leaving map[*entry]*time.Timer
+	closed  bool
 }
 
 // UpdateClientConnState implements balancer.Balancer. The resolver sends one state, when
@@ -96,7 +79,7 @@ func (b *laneBalancer) rebuild() {
 	before := *b.entries.Load()
 	after := make(map[entryKey]*entry, len(before))
 	for t := range b.scope.dir.Snapshot().Targets(b.scope.service, lane.GRPC) {
-		key := entryKey{t.Name, t.Address}
+		key := keyOf(t)
 		if e := before[key]; e != nil {
 			after[key] = e
 			continue
@@ -107,8 +90,8 @@ func (b *laneBalancer) rebuild() {
 	}
 	b.entries.Store(&after)
 	for key, e := range before {
-		if after[key] == nil {
-			e.leave(b.scope.drain)
+		if after[key] != e {
+			b.leave(e)
 		}
 	}
 	b.publish(after)
@@ -116,7 +99,7 @@ func (b *laneBalancer) rebuild() {
 
 // connection makes the entry of a target; it does not connect.
 func (b *laneBalancer) connection(t *lane.Target) *entry {
-	e := &entry{target: t, calls: map[*call]struct{}{}}
+	e := &entry{target: t, streams: map[*call]struct{}{}}
 	e.state.Store(int32(connectivity.Idle))
 	sc, err := b.cc.NewSubConn(
 		[]resolver.Address{{Addr: t.Address}},
@@ -131,9 +114,9 @@ func (b *laneBalancer) connection(t *lane.Target) *entry {
 
 // connected notes what became of a connection and lets waiting calls pick again.
 func (b *laneBalancer) connected(e *entry, s balancer.SubConnState) {
-	e.mu.Lock()
-	e.err = s.ConnectionError
-	e.mu.Unlock()
+	if t, outcome := e.connected(s); t != nil {
+		b.among.Done(t, outcome, time.Now())
+	}
 	e.state.Store(int32(s.ConnectivityState))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,6 +170,10 @@ func (b *laneBalancer) Close() {
 	b.mu.Lock()
 	b.closed = true
 	cancel := b.cancel
+	for _, timer := range b.leaving {
+		timer.Stop()
+	}
+	clear(b.leaving)
 	b.mu.Unlock()
 	if cancel != nil {
 		cancel() // waits for a rebuild under way, so not with the lock held
@@ -197,71 +184,20 @@ func (b *laneBalancer) Close() {
 }
 
 // leave closes an entry whose instance is no longer in the registry: nothing new is sent,
-// what is in flight may finish for as long as drain.
-func (e *entry) leave(drain time.Duration) {
-	e.sc.Shutdown() // lets streams finish
-	if drain <= 0 {
+// calls may finish, and streams too for as long as the drain. Its caller holds mu.
+func (b *laneBalancer) leave(e *entry) {
+	e.sc.Shutdown() // grpc lets what is in flight finish
+	if b.scope.drain <= 0 {
 		e.end()
 		return
 	}
-	e.mu.Lock()
-	idle := len(e.calls) == 0
-	e.mu.Unlock()
-	if !idle {
-		time.AfterFunc(drain, e.end)
+	if !e.busy() {
+		return
 	}
-}
-
-// end cancels what is still in flight.
-func (e *entry) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.gone = true
-	for c := range e.calls {
-		c.cancel(&goneError{e.target})
-	}
-}
-
-// add notes that a call was sent. It is false where the instance is gone for good.
-func (e *entry) add(c *call) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.gone {
-		return false
-	}
-	e.calls[c] = struct{}{}
-	return true
-}
-
-func (e *entry) remove(c *call) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.calls, c)
-}
-
-func (e *entry) lastError() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
-}
-
-// goneError is why a call was ended that outlasted its instance's drain.
-type goneError struct{ target *lane.Target }
-
-func (g *goneError) Error() string {
-	where := "the baseline"
-	if g.target.Lane != lane.Baseline {
-		where = "lane " + string(g.target.Lane)
-	}
-	return fmt.Sprintf("instance %s of %s in %s has left", g.target.Name, g.target.Service, where)
-}
-
-// cause turns the error of a call that was ended because its instance left into what
-// that is; other errors stay as they are.
-func (c *call) cause(ctx context.Context, err error) error {
-	var gone *goneError
-	if err == nil || !errors.As(context.Cause(ctx), &gone) {
-		return err
-	}
-	return status.Error(codes.Unavailable, gone.Error())
+	b.leaving[e] = time.AfterFunc(b.scope.drain, func() {
+		e.end()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.leaving, e)
+	})
 }

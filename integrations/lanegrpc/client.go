@@ -2,9 +2,11 @@ package lanegrpc
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -12,6 +14,15 @@ import (
 
 // DefaultDrain is how long streams may go on after their instance has left the registry.
 const DefaultDrain = 30 * time.Second
+
+// How connections are made: grpc's defaults wait up to two minutes before they try an
+// instance again, and twenty seconds for one that does not answer. Connections are made
+// for calls only, so a dead instance costs an attempt when the balancer tries it.
+const (
+	firstBackoff   = 200 * time.Millisecond
+	longestBackoff = 5 * time.Second
+	connectTimeout = 5 * time.Second
+)
 
 type config struct {
 	dir    lane.Directory
@@ -25,15 +36,20 @@ type Option func(*config)
 // WithPolicy sets how an instance is chosen among equals. Default: lane.RoundRobin.
 func WithPolicy(p lane.Policy) Option { return func(c *config) { c.policy = p } }
 
-// WithDrain sets how long calls and streams on an instance that has left the registry may
-// go on before they end with UNAVAILABLE. Default: [DefaultDrain]; zero or less ends them
-// at once.
+// WithDrain sets how long streams on an instance that has left the registry may go on
+// before they end with UNAVAILABLE; unary calls go on until they are answered or their
+// deadline passes. Default: [DefaultDrain]; zero or less ends streams at once.
 func WithDrain(d time.Duration) Option { return func(c *config) { c.drain = d } }
 
 // DialOptions returns what a grpc.NewClient for "lane:///SERVICE" needs to route by dir:
-// resolver, balancer and interceptors. Transport credentials are yours to add. A default
-// service config of your own, given after these, must name [BalancerName] in its
-// loadBalancingConfig, or calls are not routed by lane.
+// resolver, balancer, interceptors and back-off. Transport credentials are yours to add.
+// A default service config of your own, given after these, must name [BalancerName] in
+// its loadBalancingConfig, or calls are not routed by lane. Instances are connected to
+// directly, whatever proxy the environment names.
+//
+// Calls fail with UNAVAILABLE and the text of lane.NoInstanceError where nobody may serve,
+// and with "no connection to SERVICE" where nobody of the chosen lane can be reached: they
+// are never sent to another lane because of that. Wait-for-ready calls wait in both cases.
 func DialOptions(dir lane.Directory, options ...Option) []grpc.DialOption {
 	c := &config{dir: dir, drain: DefaultDrain}
 	for _, o := range options {
@@ -41,22 +57,30 @@ func DialOptions(dir lane.Directory, options ...Option) []grpc.DialOption {
 	}
 	return []grpc.DialOption{
 		grpc.WithResolvers(builder{c}),
+		grpc.WithNoProxy(),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + BalancerName + `":{}}]}`),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestBackoff},
+			MinConnectTimeout: connectTimeout,
+		}),
 		grpc.WithChainUnaryInterceptor(c.unary),
-		grpc.WithChainStreamInterceptor(c.stream),
+		grpc.WithChainStreamInterceptor(c.streams),
 	}
 }
 
 // call is what the interceptors and the picker tell each other of one call, by its
-// context. The picker fills in entry and choice before the call is sent.
+// context.
 type call struct {
 	color  lane.Name
 	rule   lane.Rule
 	trail  *lane.Trail // of the request that caused the call; may be nil
 	asked  bool        // the caller itself wants the route
-	cancel context.CancelCauseFunc
+	stream bool
+	cancel context.CancelCauseFunc // of a stream
 
-	entry  *entry
+	// Written by the picker before the call is sent, once for each attempt.
+	waits  *entry       // the connection that the call waits for
+	target *lane.Target // nil: not sent
 	choice lane.Choice
 }
 
@@ -67,16 +91,17 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// begin colors a call's metadata and gives it a context that can be ended when its
-// instance goes.
+// begin colors a call's metadata.
 func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	process := c.dir.Process()
 	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
 	c.dir.Used(out.color)
-	md, _ := metadata.FromOutgoingContext(ctx)
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy: it may be changed
 	out.asked = first(md, lane.ExplainHeader) == "1"
 	if out.color != lane.Baseline || colored(md) || out.trail != nil {
-		md = md.Copy()
+		if md == nil {
+			md = metadata.MD{}
+		}
 		lane.Inject(carrier(md), out.color)
 		if out.trail != nil {
 			md[lane.ExplainHeader] = []string{"1"}
@@ -86,7 +111,6 @@ func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	if out.explained() {
 		out.rule = lane.OutgoingRule(ctx, process)
 	}
-	ctx, out.cancel = context.WithCancelCause(ctx)
 	return context.WithValue(ctx, callKey{}, out), out
 }
 
@@ -94,12 +118,11 @@ func (c *call) explained() bool { return c.asked || c.trail != nil }
 
 func (c *config) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, out := c.begin(ctx)
-	defer out.cancel(nil)
 	if !out.explained() {
-		return out.cause(ctx, invoke(ctx, method, req, reply, cc, opts...))
+		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	var trailer metadata.MD
-	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
+	err := invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
 	lines := out.lines(trailer)
 	for _, o := range opts {
 		if t, ok := o.(grpc.TrailerCallOption); ok && out.asked && len(lines) > 0 {
@@ -109,29 +132,30 @@ func (c *config) unary(ctx context.Context, method string, req, reply any, cc *g
 			(*t.TrailerAddr)[lane.RouteHeader] = lines
 		}
 	}
-	return out.cause(ctx, err)
+	return err
 }
 
 // lines notes the call in the trail of its request and returns its route, nearest first.
 func (c *call) lines(trailer metadata.MD) []string {
-	if c.entry == nil {
+	if c.target == nil {
 		return nil // never sent
 	}
 	own := lane.Hop{
-		Service: c.choice.Service, Lane: c.choice.Lane, Instance: c.entry.target.Name,
+		Service: c.choice.Service, Lane: c.choice.Lane, Instance: c.target.Name,
 		Rule: c.rule, Reason: c.choice.Reason,
 	}
 	further := trailer[lane.RouteHeader]
 	c.trail.Add(own, further)
-	lines := append([]string{own.String()}, further...)
-	return lines[:min(len(lines), lane.MaxTrailHops)]
+	return lane.AppendHops(nil, own, further)
 }
 
-func (c *config) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *config) streams(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, out := c.begin(ctx)
+	out.stream = true
+	ctx, out.cancel = context.WithCancelCause(ctx)
 	stream, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
-		err = out.cause(ctx, err)
+		err = cause(ctx, err)
 		out.cancel(nil)
 		return nil, err
 	}
@@ -155,7 +179,7 @@ func (s *clientStream) RecvMsg(m any) error {
 	if err == nil && !s.single {
 		return nil
 	}
-	err = s.call.cause(s.Context(), err)
+	err = cause(s.Context(), err)
 	if !s.over {
 		s.over = true
 		if s.call.explained() {
@@ -168,7 +192,7 @@ func (s *clientStream) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ClientStream.
 func (s *clientStream) SendMsg(m any) error {
-	return s.call.cause(s.Context(), s.ClientStream.SendMsg(m))
+	return cause(s.Context(), s.ClientStream.SendMsg(m))
 }
 
 // Trailer implements grpc.ClientStream.

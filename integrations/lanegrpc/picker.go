@@ -26,7 +26,7 @@ type picker struct {
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	out := callFrom(info.Ctx)
 	if out == nil { // a ClientConn without our interceptors: its calls still have a color
-		out = &call{color: lane.Outgoing(info.Ctx, p.dir.Process()), cancel: func(error) {}}
+		out = &call{color: lane.Outgoing(info.Ctx, p.dir.Process())}
 	}
 	choice := lane.Pick(p.dir.Snapshot(), p.service, out.color, lane.GRPC)
 	if err := choice.Err(); err != nil {
@@ -34,67 +34,93 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	entries := *p.entries.Load()
 	now := time.Now()
-	if e := out.entry; e != nil && e.ready() {
+	if e := out.waits; e != nil && e.ready() {
 		// The call waited for this connection: it is not sent on to make another one.
-		if p.among.Next(choice, now, func(t *lane.Target) bool { return !same(t, e.target) }) != nil {
-			return p.send(out, e, choice)
+		if t := p.among.Next(choice, now, func(t *lane.Target) bool { return entries[keyOf(t)] != e }); t != nil {
+			return p.send(out, e, t, choice)
 		}
 	}
+	t := p.among.Next(choice, now, nil)
+	if e := entries[keyOf(t)]; e != nil && e.ready() {
+		return p.send(out, e, t, choice)
+	}
+	return p.pickUnconnected(out, entries, t, choice, now)
+}
+
+// pickUnconnected goes on from a target that is not connected: it is now being connected
+// to, and the call waits for that, unless another one that is as near is connected already.
+// Targets that cannot be connected to are passed over while there are others.
+func (p *picker) pickUnconnected(out *call, entries map[entryKey]*entry, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
 	var tried []*lane.Target
 	var last error
-	for {
-		var avoid func(*lane.Target) bool
-		if len(tried) > 0 {
-			avoid = func(t *lane.Target) bool { return contains(tried, t) }
-		}
-		t := p.among.Next(choice, now, avoid)
-		if t == nil {
-			return balancer.PickResult{}, fmt.Errorf("no connection to %s: %w", p.service, last)
-		}
-		e := entries[entryKey{t.Name, t.Address}]
+	for ; t != nil; t = p.among.Next(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
+		e := entries[keyOf(t)]
 		switch {
 		case e == nil: // the snapshot is newer than the connections: a new picker comes
 			p.among.Done(t, lane.Neutral, now)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		case e.ready():
-			return p.send(out, e, choice)
+			return p.send(out, e, t, choice)
 		case connectivity.State(e.state.Load()) == connectivity.TransientFailure:
 			p.among.Done(t, lane.Refused, now)
 			last = &unreachableError{target: t, err: e.lastError()}
 			tried = append(tried, t)
-		default: // idle or connecting: the call waits for this one
-			p.among.Done(t, lane.Neutral, now)
-			out.entry = e
-			e.sc.Connect()
-			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+			continue
 		}
+		failedBefore := e.lastError() != nil
+		if !e.connect(t) {
+			p.among.Done(t, lane.Neutral, now)
+		}
+		near := func(o *lane.Target) bool {
+			return failedBefore || !local(choice, t) || local(choice, o)
+		}
+		other := p.among.Next(choice, now, func(o *lane.Target) bool {
+			connection := entries[keyOf(o)]
+			return connection == nil || !connection.ready() || !near(o)
+		})
+		if other != nil {
+			return p.send(out, entries[keyOf(other)], other, choice)
+		}
+		out.waits = e
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
+	return balancer.PickResult{}, fmt.Errorf("no connection to %s: %w", p.service, last)
 }
 
-func (e *entry) ready() bool { return connectivity.State(e.state.Load()) == connectivity.Ready }
+// local reports whether t is of the own room.
+func local(c lane.Choice, t *lane.Target) bool {
+	return contains(c.Targets[:c.Local], t)
+}
 
-func same(a, b *lane.Target) bool { return a.Name == b.Name && a.Address == b.Address }
+func keyOf(t *lane.Target) entryKey { return entryKey{t.Name, t.Address} }
 
-func contains(tried []*lane.Target, t *lane.Target) bool {
-	return slices.ContainsFunc(tried, func(other *lane.Target) bool { return same(other, t) })
+func contains(targets []*lane.Target, t *lane.Target) bool {
+	return slices.ContainsFunc(targets, func(other *lane.Target) bool { return keyOf(other) == keyOf(t) })
 }
 
 // send gives the call to an entry.
-func (p *picker) send(out *call, e *entry, choice lane.Choice) (balancer.PickResult, error) {
-	if !e.add(out) {
-		p.among.Done(e.target, lane.Neutral, time.Now())
+func (p *picker) send(out *call, e *entry, t *lane.Target, choice lane.Choice) (balancer.PickResult, error) {
+	if out.stream && !e.add(out) {
+		p.among.Done(t, lane.Neutral, time.Now())
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	out.entry, out.choice = e, choice
+	out.waits, out.target, out.choice = nil, t, choice
 	return balancer.PickResult{SubConn: e.sc, Done: func(info balancer.DoneInfo) {
-		e.remove(out)
-		p.among.Done(e.target, outcome(info.Err), time.Now())
+		if out.stream {
+			e.remove(out)
+		}
+		p.among.Done(t, outcome(info), time.Now())
 	}}, nil
 }
 
 // outcome says what a call's end tells of its instance.
-func outcome(err error) lane.Outcome {
-	switch status.Code(err) {
+func outcome(info balancer.DoneInfo) lane.Outcome {
+	switch status.Code(info.Err) {
+	case codes.OK:
+		if !info.BytesReceived {
+			return lane.Neutral // the connection went before the call was sent
+		}
+		return lane.Success
 	case codes.Canceled:
 		return lane.Neutral
 	case codes.Unavailable, codes.DeadlineExceeded:
