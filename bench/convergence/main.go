@@ -1,0 +1,354 @@
+// Command convergence measures how soon a change of membership is in force: from the
+// registration, the clean leave and the kill -9 of an instance to the first request that
+// lands by it, on the built binary with its embedded etcd, while a hundred clients in
+// four other processes watch the same service over TCP.
+//
+//	make build && go run ./bench/convergence [-events 300] [-watchers 100]
+//
+// The clock starts before the register call, before the leave and at kill(2). One sender
+// calls the service in the lane without pause; each answer names who gave it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
+)
+
+const (
+	service   = "order"
+	color     = "green"
+	processes = 4
+	patience  = 10 * time.Second // for any one event
+)
+
+func main() {
+	binary := flag.String("binary", "bin/laneway", "the built command")
+	events := flag.Int("events", 300, "events of each kind")
+	watchers := flag.Int("watchers", 100, "clients that watch the service")
+	watch := flag.Int("watch", 0, "internal: be a process with so many watching clients")
+	serve := flag.Bool("serve", false, "internal: be an instance that serves on PORT")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch {
+	case *watch > 0:
+		err = beWatchers(ctx, *watch)
+	case *serve:
+		err = beInstance()
+	default:
+		err = measure(ctx, *binary, *events, *watchers)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "convergence:", err)
+		os.Exit(1)
+	}
+}
+
+// beWatchers keeps clients that know the service until standard input ends.
+func beWatchers(ctx context.Context, n int) error {
+	var clients []*laneclient.Client
+	for range n {
+		c, err := laneclient.Dial(ctx, laneclient.FromEnv())
+		if err != nil {
+			return err
+		}
+		if err := c.Need(ctx, service); err != nil {
+			return err
+		}
+		clients = append(clients, c)
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the measuring process ends
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// who answers with a name.
+func who(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, name) // a caller that has gone needs no answer
+	})
+}
+
+func beInstance() error {
+	server := &http.Server{Addr: "127.0.0.1:" + os.Getenv("PORT"), Handler: who(strconv.Itoa(os.Getpid())), ReadHeaderTimeout: patience}
+	return server.ListenAndServe()
+}
+
+// world is what is measured: a server, watchers, and a sender.
+type world struct {
+	binary, control string
+	sender          *laneclient.Client
+	client          *http.Client
+	stops           []func() error
+}
+
+func measure(ctx context.Context, binary string, events, watchers int) (err error) {
+	w := &world{binary: binary}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx, watchers); err != nil {
+		return err
+	}
+	fmt.Printf("%d events of each kind, %d watching clients in %d processes, embedded etcd\n\n", events, watchers, processes)
+	fmt.Printf("%-14s %6s %9s %9s %9s %9s %8s\n", "event", "n", "p50", "p90", "p99", "max", "failed")
+	var registered, left, killed series
+	for i := range events {
+		if err := w.joinAndLeave(ctx, fmt.Sprintf("g%d", i), &registered, &left); err != nil {
+			return err
+		}
+	}
+	registered.print("registration")
+	left.print("clean leave")
+	for i := range events {
+		if err := w.kill(ctx, fmt.Sprintf("k%d", i), &killed); err != nil {
+			return err
+		}
+	}
+	killed.print("kill -9")
+	fmt.Println("\ntarget: p99 of 50ms or less; a killed instance's requests fail until it is out of the registry, they do not fall back silently")
+	return nil
+}
+
+func (w *world) close() error {
+	var errs []error
+	for _, stop := range slices.Backward(w.stops) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) start(ctx context.Context, watchers int) error {
+	if err := w.startServer(ctx); err != nil {
+		return err
+	}
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{w.control}})
+	defer api.Close()
+	if err := api.Do(ctx, http.MethodPost, "/v1/lanes", laneclient.Lane{Meta: laneclient.Meta{Name: color}}, nil); err != nil {
+		return err
+	}
+	if _, err := w.join(ctx, "base", ""); err != nil {
+		return err
+	}
+	for range processes {
+		if err := w.startWatchers(ctx, watchers/processes); err != nil {
+			return err
+		}
+	}
+	sender, err := laneclient.Dial(ctx, laneclient.Config{Control: []string{w.control}})
+	if err != nil {
+		return err
+	}
+	w.stops = append(w.stops, sender.Close)
+	w.client = &http.Client{Transport: lanehttp.Transport(nil, sender), Timeout: patience}
+	return sender.Need(ctx, service)
+}
+
+func (w *world) startServer(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "convergence-")
+	if err != nil {
+		return err
+	}
+	w.stops = append(w.stops, func() error { return os.RemoveAll(dir) })
+	ready := filepath.Join(dir, "ready.json")
+	server := exec.CommandContext(ctx, w.binary, "server", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
+		"--listen", "control=127.0.0.1:0", "--listen", "gateway=127.0.0.1:0", "--listen", "inside=127.0.0.1:0")
+	if err := server.Start(); err != nil {
+		return fmt.Errorf("start %s (make build makes it): %w", w.binary, err)
+	}
+	w.stops = append(w.stops, func() error { return end(server) })
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(ready)
+		if err == nil {
+			var addresses map[string]string
+			if err := json.Unmarshal(text, &addresses); err != nil {
+				return err
+			}
+			w.control = "http://" + addresses["control"]
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("the server is not ready after 30 s")
+		}
+	}
+}
+
+func end(c *exec.Cmd) error {
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	_ = c.Wait() // its exit status is of no interest any more
+	return nil
+}
+
+func (w *world) startWatchers(ctx context.Context, n int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	watchers := exec.CommandContext(ctx, self, "-watch", strconv.Itoa(n))
+	watchers.Env = append(os.Environ(), "LANEWAY_CONTROL="+w.control)
+	watchers.Stderr = os.Stderr
+	in, err := watchers.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := watchers.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := watchers.Start(); err != nil {
+		return err
+	}
+	w.stops = append(w.stops, func() error { return errors.Join(in.Close(), watchers.Wait()) })
+	_, err = bufio.NewReader(out).ReadString('\n')
+	return err
+}
+
+// join serves as an instance in this process and registers it.
+func (w *world) join(ctx context.Context, name, in string) (leave func() error, err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: who(name), ReadHeaderTimeout: patience}
+	go func() { _ = server.Serve(listener) }() // ends with Close below
+	client, err := laneclient.Dial(ctx, laneclient.Config{
+		Control: []string{w.control}, Service: service, Lane: in, Instance: name,
+		Endpoints: []laneclient.Endpoint{{Protocol: lane.HTTP, Address: listener.Addr().String()}},
+	})
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return func() error { return errors.Join(client.Close(), server.Close()) }, nil
+}
+
+// joinAndLeave registers an instance of the lane and has it leave again.
+func (w *world) joinAndLeave(ctx context.Context, name string, registered, left *series) error {
+	begun := make(chan error, 1)
+	var leave func() error
+	clock := time.Now()
+	go func() {
+		var err error
+		leave, err = w.join(ctx, name, color)
+		begun <- err
+	}()
+	if err := w.until(ctx, name, clock, registered); err != nil {
+		return errors.Join(err, <-begun)
+	}
+	if err := <-begun; err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	clock = time.Now()
+	go func() { ended <- leave() }()
+	return errors.Join(w.until(ctx, "base", clock, left), <-ended)
+}
+
+// kill runs an instance of the lane by `laneway run` and kills its process.
+func (w *world) kill(ctx context.Context, name string, killed *series) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	run := exec.CommandContext(ctx, w.binary, "run", "--control", w.control, "--service", service, "--lane", color,
+		"--instance", name, "--", self, "-serve")
+	if err := run.Start(); err != nil {
+		return err
+	}
+	var ignored series
+	pid, err := w.untilOther(ctx, "base", &ignored)
+	if err != nil {
+		return errors.Join(err, end(run))
+	}
+	clock := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return errors.Join(err, end(run))
+	}
+	err = w.until(ctx, "base", clock, killed)
+	_ = run.Wait() // it ends with its child, with the child's status
+	return err
+}
+
+// until sends requests until one is answered by name, and notes how long that took.
+func (w *world) until(ctx context.Context, name string, since time.Time, s *series) error {
+	for time.Since(since) < patience {
+		answer, err := w.ask(ctx)
+		switch {
+		case err != nil:
+			s.failed++
+		case answer == name:
+			s.took = append(s.took, time.Since(since))
+			return nil
+		}
+	}
+	return fmt.Errorf("no request was answered by %s within %s", name, patience)
+}
+
+// untilOther sends requests until one is not answered by name; it returns the pid that
+// answered instead.
+func (w *world) untilOther(ctx context.Context, name string, s *series) (int, error) {
+	for since := time.Now(); time.Since(since) < patience; {
+		answer, err := w.ask(ctx)
+		if err != nil {
+			s.failed++
+		} else if answer != name {
+			return strconv.Atoi(answer)
+		}
+	}
+	return 0, fmt.Errorf("all requests were answered by %s for %s", name, patience)
+}
+
+func (w *world) ask(ctx context.Context) (string, error) {
+	r, err := http.NewRequestWithContext(lane.With(ctx, color), http.MethodGet, "http://"+service+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := w.client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return strings.TrimSpace(string(body)), err
+}
+
+// series is what was measured of one kind of event.
+type series struct {
+	took   []time.Duration
+	failed int // requests
+}
+
+func (s *series) print(what string) {
+	if len(s.took) == 0 {
+		return
+	}
+	slices.Sort(s.took)
+	at := func(q float64) time.Duration {
+		return s.took[min(int(q*float64(len(s.took))), len(s.took)-1)].Round(10 * time.Microsecond)
+	}
+	fmt.Printf("%-14s %6d %9s %9s %9s %9s %8d\n", what, len(s.took), at(0.5), at(0.9), at(0.99), at(1), s.failed)
+}
