@@ -37,11 +37,13 @@ func TestAPISuite(t *testing.T) {
 	}
 	t.Run("Memory", func(t *testing.T) {
 		lanetest.RunAPI(t, func(t *testing.T) (string, http.RoundTripper) {
+			t.Helper()
 			return "http://control.test", control.Transport(start(t).Handler())
 		})
 	})
 	t.Run("TCP", func(t *testing.T) {
 		lanetest.RunAPI(t, func(t *testing.T) (string, http.RoundTripper) {
+			t.Helper()
 			c := start(t)
 			server := httptest.NewServer(c.Handler())
 			t.Cleanup(func() {

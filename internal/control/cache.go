@@ -73,6 +73,7 @@ type cache struct {
 	uses     map[string]side    // by lane
 	health   map[string]side    // by service/instance
 	replicas map[string]replica // by node
+	lease    store.LeaseID      // of the leader key
 	leader   side               // value: the node that leads; rev 0: none
 	broken   map[ref]error      // stored, but no object that this version can read
 	hub      hub
@@ -97,7 +98,7 @@ func (c *cache) reset() {
 	}
 	c.uses, c.health = map[string]side{}, map[string]side{}
 	c.replicas, c.broken = map[string]replica{}, map[ref]error{}
-	c.leader = side{}
+	c.leader, c.lease = side{}, 0
 }
 
 // load replaces everything by a list of the store. Watches that are open cannot be
@@ -174,9 +175,9 @@ func (c *cache) take(touched []ref, e store.Event) []ref {
 		c.takeReplica(name, e)
 		return touched
 	case "leader":
-		c.leader = side{}
+		c.leader, c.lease = side{}, 0
 		if !e.Deleted {
-			c.leader = value
+			c.leader, c.lease = value, e.Lease
 		}
 		return touched
 	}

@@ -135,6 +135,10 @@ func (k *checker) look(ctx context.Context, leader uint64) {
 			checks[s.Name] = it
 		}
 	}
+	if len(checks) == 0 && !k.c.cache.anyHealth() {
+		clear(k.probes)
+		return
+	}
 	instances, _, _ := k.c.cache.list(laneclient.KindInstances, "", 0, nil)
 	for _, it := range instances {
 		i, _ := it.obj.(*laneclient.Instance)
@@ -299,6 +303,12 @@ func (k *checker) store(ctx context.Context, leader uint64, p *probe, result str
 	case err == nil && res.Done:
 		k.c.log.InfoContext(ctx, "active check changed", telemetry.KeyInstance, p.name, telemetry.KeyStatus, result)
 	}
+}
+
+func (c *cache) anyHealth() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.health) > 0
 }
 
 func (c *cache) healthOf(instance string) side {

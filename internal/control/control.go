@@ -51,6 +51,7 @@ type Control struct {
 	health   storeHealth
 	since    time.Time     // when this replica was made, by Config.Now
 	started  time.Time     // the same, by the machine's clocks
+	term     atomic.Int64  // the lease that this replica leads under, if it does; 0: it has none
 	synced   atomic.Int64  // when the store's watch last spoke, in Unix nanoseconds
 	running  atomic.Bool   // Run was called
 	stopping chan struct{} // closed when Run ends: watches end

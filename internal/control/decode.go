@@ -12,16 +12,18 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // Limits of what a client may send.
 const (
-	maxBodyBytes  = 256 << 10 // one object, or one renewal
-	maxDepth      = 16        // of nested JSON
-	maxFaults     = 32        // mistakes that are reported at once
-	maxQueryBytes = 16 << 10  // of a URL's query
+	maxBodyBytes  = 256 << 10        // one object, or one renewal
+	maxDepth      = 16               // of nested JSON
+	maxFaults     = 32               // mistakes that are reported at once
+	maxQueryBytes = 16 << 10         // of a URL's query
+	bodyTimeout   = 30 * time.Second // for a body to come in whole
 )
 
 // faults collects mistakes by field path.
@@ -53,7 +55,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 			return nil, problem(http.StatusUnsupportedMediaType, "the body is %q: send application/json", ct)
 		}
 	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // in memory there is none
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			return nil, err

@@ -29,8 +29,8 @@
 //
 // # Locks
 //
-// cache.mu comes before watcher.mu; no other two are held together, and no I/O is
-// done under any.
+// cache.mu comes before watcher.mu; no other two are held together. No I/O is done
+// under any but storeHealth's, which is there for it.
 //
 // Only cmd imports this package.
 package control

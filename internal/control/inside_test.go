@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -240,6 +242,38 @@ func BenchmarkChange(b *testing.B) {
 				h.publish(newChange(rev, it.ref, it, it))
 			}
 		})
+	}
+}
+
+// BenchmarkWatchStart: a watch of all lanes and one service begins in a registry of
+// 10,000 lanes and 10,000 instances.
+func BenchmarkWatchStart(b *testing.B) {
+	const n = 10_000
+	c := newCache(time.Now)
+	var kvs []store.KV
+	add := func(r ref, body string) {
+		kvs = append(kvs, store.KV{Key: r.key(), Value: []byte(body), ModRevision: uint64(len(kvs) + 1)})
+	}
+	for i := range n {
+		name := fmt.Sprintf("s%d/i%d", i%1000, i)
+		add(ref{laneclient.KindInstances, name}, fmt.Sprintf(
+			`{"name":"i%d","service":"s%d","lane":"lane%d","state":"ready","endpoints":[{"protocol":"http","address":"127.0.0.1:1"}]}`, i, i%1000, i))
+	}
+	for i := range n {
+		name := fmt.Sprintf("lane%d", i)
+		add(laneRef(name), fmt.Sprintf(`{"name":%q,"state":"ready","ttl":"72h","generation":1}`, name))
+	}
+	c.load(kvs, uint64(len(kvs)))
+	req := watchRequest{selected: map[selector]struct{}{
+		{kind: laneclient.KindLanes}: {}, {laneclient.KindInstances, "service", "s7"}: {},
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		w, start, err := c.open(req, "")
+		if err != nil || len(start.lines) != n+10 {
+			b.Fatal(len(start.lines), err)
+		}
+		c.close(w)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane"
@@ -24,6 +25,9 @@ const (
 	defaultListLimit = 1000
 	maxListLimit     = 10_000
 	maxPerKind       = 100_000 // objects of one kind
+
+	answerTimeout = 30 * time.Second // for an answer to be taken
+	flushBytes    = 64 << 10         // answers beyond are sent before their deadline is lifted
 )
 
 // etag is the ETag of a revision: RFC 9110, section 8.8.3.
@@ -272,12 +276,20 @@ func (c *Control) writeItem(w http.ResponseWriter, status int, it *item) {
 }
 
 func writeBytes(w http.ResponseWriter, status int, body []byte) {
+	// A client that does not read must not keep what it asked for in memory. The
+	// deadline is the connection's, which others use after this.
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(answerTimeout))
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 	_, _ = w.Write([]byte{'\n'})
+	if len(body) > flushBytes {
+		_ = rc.Flush()
+	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {

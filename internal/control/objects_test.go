@@ -53,9 +53,9 @@ func TestSameObject(t *testing.T) {
 		"/v1/routes/api":         `{"host":"API.example.com","service":"order","timeouts":{"request":"3s"}}`,
 		"/v1/rules/testers":      `{"priority":3,"match":{"header":{"name":"x-user","value":"ann"}},"lanes":[{"lane":"green","percent":50}]}`,
 		"/v1/lanes/green":        `{"owner":"ann","ttl":"2h"}`,
-		"/v1/instances/order/s1": `{"lane":"green","labels":{"a":"b"},"endpoints":[{"protocol":"http","address":"127.0.0.1:9"}]}`,
+		"/v1/instances/pay/s1": `{"lane":"green","labels":{"a":"b"},"endpoints":[{"protocol":"http","address":"127.0.0.1:9"}]}`,
 	}
-	paths := []string{"/v1/lanes/green", "/v1/services/order", "/v1/routes/api", "/v1/rules/testers", "/v1/instances/order/s1"}
+	paths := []string{"/v1/lanes/green", "/v1/services/order", "/v1/routes/api", "/v1/rules/testers", "/v1/instances/pay/s1"}
 	for _, path := range paths {
 		r.must(http.StatusCreated, nil, "PUT", path, bodies[path])
 	}

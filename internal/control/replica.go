@@ -50,7 +50,8 @@ func (c *Control) leadership() (rev uint64, leads bool) {
 	c.cache.mu.RLock()
 	defer c.cache.mu.RUnlock()
 	l := c.cache.leader
-	return l.rev, l.rev > 0 && string(l.value) == c.node
+	// By its lease, not by its name: two replicas may have been given the same.
+	return l.rev, l.rev > 0 && int64(c.cache.lease) == c.term.Load()
 }
 
 // runReplica keeps this replica known to the others, and lets it lead when nobody
@@ -78,7 +79,9 @@ func (c *Control) serveTerm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.term.Store(int64(lease))
 	defer func() {
+		c.term.Store(0)
 		// The others need not wait for the lease to run out.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()

@@ -53,7 +53,8 @@ func (c *Control) AddReadiness(name string, check func(context.Context) error) {
 	c.roles = append(c.roles, role{name, check})
 }
 
-// storeHealth remembers the store's last answer for a moment.
+// storeHealth remembers the store's last answer for a moment. mu is held while the
+// store is asked, so that one question answers all who ask at once.
 type storeHealth struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -119,12 +120,18 @@ func (c *Control) roleStatus(ctx context.Context, reg laneclient.RegistryStatus)
 	c.mu.Unlock()
 	for _, r := range roles {
 		s := laneclient.RoleStatus{Role: r.name, Ready: true}
-		if err := r.check(ctx); err != nil {
+		if err := checkRole(ctx, r); err != nil {
 			s.Ready, s.Reason = false, err.Error()
 		}
 		list = append(list, s)
 	}
 	return list
+}
+
+func checkRole(ctx context.Context, r role) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	return r.check(ctx)
 }
 
 // getHealthz answers GET /healthz: the process runs. It is 200 also where the

@@ -91,25 +91,34 @@ type watchStart struct {
 	compacted bool // from is too old, or of another registry's future
 }
 
-// open registers a watch and returns what it begins with, both at one revision.
+// open registers a watch and returns what it begins with, both at one revision. What
+// takes long, sorting and encoding, is done when writers can go on.
 func (c *cache) open(req watchRequest, session string) (*watcher, watchStart, error) {
+	w, start, items, err := c.register(req, session)
+	slices.SortFunc(items, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(a.changed, b.changed), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	for _, it := range items {
+		start.lines = append(start.lines, eventLine(laneclient.Event{
+			Type: laneclient.EventPut, Revision: it.changed, Kind: it.kind, Name: it.name, Object: it.body,
+		}))
+	}
+	return w, start, err
+}
+
+func (c *cache) register(req watchRequest, session string) (*watcher, watchStart, []*item, error) {
 	w := &watcher{selected: req.selected, session: session, wake: make(chan struct{}, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hub.open >= maxWatches {
-		return nil, watchStart{}, problem(http.StatusServiceUnavailable,
+		return nil, watchStart{}, nil, problem(http.StatusServiceUnavailable,
 			"this replica serves %d watches already: go to another one, or try again later", maxWatches)
 	}
 	start := watchStart{rev: c.rev}
+	var items []*item
 	switch {
 	case req.from == 0:
-		items := c.matching(req.selected)
-		start.lines = make([][]byte, len(items))
-		for n, it := range items {
-			start.lines[n] = eventLine(laneclient.Event{
-				Type: laneclient.EventPut, Revision: it.changed, Kind: it.kind, Name: it.name, Object: it.body,
-			})
-		}
+		items = c.matching(req.selected)
 	case req.from > c.rev:
 		start.compacted = true
 	default:
@@ -123,14 +132,15 @@ func (c *cache) open(req watchRequest, session string) (*watcher, watchStart, er
 	}
 	if start.compacted {
 		start.lines = nil
-		return nil, start, nil
+		return nil, start, nil, nil
 	}
 	c.hub.add(w)
-	return w, start, nil
+	return w, start, items, nil
 }
 
-// matching lists what is selected in the order of its last change, so that a view
-// that is cut off half-way can go on from the last revision it has seen.
+// matching collects what is selected. It is sent in the order of its last change,
+// so that a view that is cut off half-way can go on from the last revision it has
+// seen.
 func (c *cache) matching(selected map[selector]struct{}) []*item {
 	found := map[*item]struct{}{}
 	for sel := range selected {
@@ -149,9 +159,6 @@ func (c *cache) matching(selected map[selector]struct{}) []*item {
 	for it := range found {
 		items = append(items, it)
 	}
-	slices.SortFunc(items, func(a, b *item) int {
-		return cmp.Or(cmp.Compare(a.changed, b.changed), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
-	})
 	return items
 }
 
