@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -20,6 +23,9 @@ const (
 	// needTimeout bounds how long the first call to a service waits for its instances
 	// where the request's context has no deadline.
 	needTimeout = 5 * time.Second
+	// maxNeeded bounds the services that are remembered as asked for; the directory is
+	// asked for others at every call.
+	maxNeeded = 4096
 )
 
 // transport is what [Transport] returns.
@@ -29,6 +35,11 @@ type transport struct {
 	dir      lane.Directory
 	balancer *lane.Balancer
 	*config
+
+	needMu sync.Mutex // serializes writers of needed
+	// needed holds the services that the directory has been asked for, which is once for
+	// all. It is replaced, never changed.
+	needed atomic.Pointer[map[string]struct{}]
 }
 
 // Transport returns a RoundTripper that sends requests for services to the instance that
@@ -122,12 +133,30 @@ func (t *transport) service(u *url.URL) (string, bool) {
 
 // need makes sure that the service's instances are known.
 func (t *transport) need(ctx context.Context, service string) error {
+	if needed := t.needed.Load(); needed != nil {
+		if _, known := (*needed)[service]; known {
+			return nil
+		}
+	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, needTimeout)
 		defer cancel()
 	}
-	return t.dir.Need(ctx, service)
+	if err := t.dir.Need(ctx, service); err != nil {
+		return err
+	}
+	t.needMu.Lock()
+	defer t.needMu.Unlock()
+	needed := map[string]struct{}{}
+	if old := t.needed.Load(); old != nil {
+		needed = maps.Clone(*old)
+	}
+	if len(needed) < maxNeeded {
+		needed[service] = struct{}{}
+		t.needed.Store(&needed)
+	}
+	return nil
 }
 
 func (t *transport) thirdParty(r *http.Request) (*http.Response, error) {
