@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -33,6 +34,7 @@ import (
 )
 
 const (
+	admin    = "root"
 	user     = "laneway"
 	password = "correct horse"
 )
@@ -153,14 +155,18 @@ func (c *cluster) certify(t *testing.T) {
 		return path
 	}
 	cert, private := write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER)
-	c.files = transport.TLSInfo{CertFile: cert, KeyFile: private, TrustedCAFile: cert, ClientCertAuth: false}
+	// With an authority to trust, members want certificates of clients too.
+	c.files = transport.TLSInfo{CertFile: cert, KeyFile: private, TrustedCAFile: cert}
 	parsed, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(parsed)
-	c.client = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	c.client = &tls.Config{
+		RootCAs: roots, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	}
 }
 
 // authenticate makes users necessary, and one who may do no more than a store needs.
@@ -174,8 +180,8 @@ func (c *cluster) authenticate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	steps := []func() error{
-		func() error { _, err := root.UserAdd(ctx, "root", "root"); return err },
-		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.UserAdd(ctx, admin, password); return err },
+		func() error { _, err := root.UserGrantRole(ctx, admin, "root"); return err },
 		func() error { _, err := root.RoleAdd(ctx, user); return err },
 		func() error {
 			_, err := root.RoleGrantPermission(ctx, user, "laneway/", clientv3.GetPrefixRangeEnd("laneway/"), clientv3.PermissionType(clientv3.PermReadWrite))
@@ -205,9 +211,11 @@ func (c *cluster) config(name string) etcd.Config {
 	return etcd.Config{Endpoints: c.endpoints(), TLS: c.client, Username: user, Password: password, Prefix: "laneway/" + name + "/"}
 }
 
-func (c *cluster) open(t *testing.T, name string) *etcd.Store {
+func (c *cluster) open(t *testing.T, user, name string) *etcd.Store {
 	t.Helper()
-	s, err := etcd.Open(t.Context(), c.config(name))
+	cfg := c.config(name)
+	cfg.Username = user
+	s, err := etcd.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,19 +238,46 @@ func TestCluster(t *testing.T) {
 	storetest.RunShared(t, func(t *testing.T) store.Store {
 		t.Helper()
 		n++
-		return c.open(t, fmt.Sprint("suite-", n))
+		return c.open(t, admin, fmt.Sprint("suite-", n))
+	})
+	t.Run("User", func(t *testing.T) {
+		s := c.open(t, user, "user")
+		lease, err := s.Grant(t.Context(), store.MinTTL)
+		if err != nil {
+			t.Error(err)
+		}
+		r, err := s.Do(t.Context(), store.Txn{If: []store.Compare{{Key: "k"}}, Ops: []store.Op{{Key: "k", Lease: lease}}})
+		if err != nil || !r.Done {
+			t.Errorf("Do: %+v, %v", r, err)
+		}
+		if b := <-s.Watch(t.Context(), "", r.Revision-1); len(b.Events) != 1 {
+			t.Errorf("a watch got %+v", b)
+		}
+		if _, err := s.Renew(t.Context(), lease); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+		if err := s.Health(t.Context()); err != nil {
+			t.Errorf("Health: %v", err)
+		}
+		if err := s.Revoke(t.Context(), lease); err != nil {
+			t.Errorf("Revoke: %v", err)
+		}
+		if err := s.Compact(t.Context(), r.Revision); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("Compact, which is for root: %v", err)
+		}
 	})
 	t.Run("Stranger", func(t *testing.T) {
 		for name, change := range map[string]func(*etcd.Config){
 			"no user":           func(cfg *etcd.Config) { cfg.Username, cfg.Password = "", "" },
 			"wrong password":    func(cfg *etcd.Config) { cfg.Password = "guess" },
 			"no TLS":            func(cfg *etcd.Config) { cfg.TLS = nil; cfg.Endpoints = hosts(cfg.Endpoints) },
-			"unknown authority": func(cfg *etcd.Config) { cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12} },
+			"no certificate":    func(cfg *etcd.Config) { cfg.TLS = cfg.TLS.Clone(); cfg.TLS.Certificates = nil },
+			"unknown authority": func(cfg *etcd.Config) { cfg.TLS = cfg.TLS.Clone(); cfg.TLS.RootCAs = nil },
 			"keys of others":    func(cfg *etcd.Config) { cfg.Prefix = "others/" },
 		} {
 			cfg := c.config("stranger")
 			change(&cfg)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if s, err := etcd.Open(ctx, cfg); err == nil {
 				_ = s.Close()
 				t.Errorf("%s: Open succeeded", name)
@@ -265,7 +300,7 @@ func hosts(urls []string) []string {
 // is out of reach; when it is back, all goes on.
 func TestClusterLosesMembers(t *testing.T) {
 	c := startCluster(t, 3)
-	s := c.open(t, "losing")
+	s := c.open(t, user, "losing")
 	start, err := s.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -76,6 +76,7 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 		watch: adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server.Server)),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	s.serve(adapter.LeaseServerToLeaseClient(v3rpc.NewQuotaLeaseServer(server.Server)))
 	tend, stop := context.WithCancel(s.life)
 	m.stop = stop
 	m.tending.Go(func() { m.tend(tend) })

@@ -57,7 +57,8 @@ type Config struct {
 	// TLS is for an external cluster. Nil: plain connections.
 	TLS *tls.Config
 	// Username and Password are for an external cluster with authentication. The user
-	// needs to read and write keys under Prefix.
+	// needs to read and write keys under Prefix, and for [Store.Compact] etcd's role
+	// root; nothing else needs it.
 	Username, Password string
 	// Prefix comes before each key that the store is given, and is no part of those it
 	// returns. Default: none if embedded, "laneway/" if external.
@@ -98,6 +99,8 @@ type Store struct {
 	client *clientv3.Client
 	watch  pb.WatchClient
 	member *member // nil if external
+
+	renewers [renewStreams]*renewer // set by serve
 
 	// life ends with Close; what is under way is canceled by it.
 	life context.Context //nolint:containedctx // canceled by Close alone
@@ -150,7 +153,7 @@ func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Context:   s.life,
 		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
-		DialTimeout: dialTimeout, DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
+		DialTimeout: patience(ctx), DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
 			MinConnectTimeout: dialTimeout,
@@ -161,8 +164,25 @@ func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 		s.end()
 		return nil, s.fail(ctx, err)
 	}
-	s.client, s.watch = client, pb.NewWatchClient(client.ActiveConnection())
+	conn := client.ActiveConnection()
+	s.client, s.watch = client, pb.NewWatchClient(conn)
+	s.serve(pb.NewLeaseClient(conn))
 	return s, nil
+}
+
+// patience is how long to wait for a connection and for the answer to a password.
+func patience(ctx context.Context) time.Duration {
+	if deadline, limited := ctx.Deadline(); limited {
+		return max(min(time.Until(deadline), dialTimeout), time.Millisecond)
+	}
+	return dialTimeout
+}
+
+// serve sets what needs the store's life and is the same for both kinds.
+func (s *Store) serve(leases pb.LeaseClient) {
+	for i := range s.renewers {
+		s.renewers[i] = newRenewer(s.life, leases, &s.calls)
+	}
 }
 
 // recent refuses members before 3.6: a watch of theirs can lose a deletion at the
@@ -264,6 +284,10 @@ func (s *Store) fail(ctx context.Context, err error) error {
 		if errors.Is(err, known.etcd) {
 			return fmt.Errorf("%w: %w", known.ours, err)
 		}
+	}
+	if errors.Is(err, rpctypes.ErrInvalidAuthToken) {
+		// A member that has not heard of a new token yet, or no longer of an old one.
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	switch code(err) {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated,

@@ -41,11 +41,14 @@ func (s *Store) Renew(ctx context.Context, id store.LeaseID) (time.Duration, err
 		return 0, err
 	}
 	defer leave()
-	got, err := s.client.KeepAliveOnce(ctx, clientv3.LeaseID(id))
-	if err != nil {
+	ttl, err := s.renewers[uint64(id)%renewStreams].renew(ctx, int64(id)) //nolint:gosec // any number spreads them
+	switch {
+	case err != nil:
 		return 0, s.fail(caller, err)
+	case ttl <= 0:
+		return 0, store.ErrLeaseNotFound
 	}
-	return time.Duration(got.TTL) * time.Second, nil
+	return time.Duration(ttl) * time.Second, nil
 }
 
 // Revoke implements [store.Store].

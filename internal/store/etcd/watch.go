@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +14,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/laneway-dev/laneway/internal/store"
 )
@@ -62,8 +61,8 @@ type watch struct {
 	feed   *store.Feed
 	prefix string
 	from   uint64 // all up to here has been delivered
-	// since is when a stream was last heard; waiting, that the reader, not the server, is
-	// what the watch waits for. The pacer reads both.
+	// since is when the watch last got ahead; waiting, that the reader, not the server, is
+	// what it waits for. The pacer reads both.
 	since   atomic.Int64
 	waiting atomic.Bool
 }
@@ -109,6 +108,8 @@ func (w *watch) run(ctx context.Context) error {
 // known refuses a revision that the store has not reached: it is another store than the
 // one which gave it, and would pass over all changes up to there in silence.
 func (w *watch) known(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
+	defer cancel()
 	got, err := w.store.client.Get(ctx, w.store.prefix+"-")
 	if err != nil {
 		return w.store.fail(ctx, err)
@@ -138,7 +139,6 @@ func (w *watch) stream(ctx context.Context, start uint64) error {
 		if err != nil {
 			return w.broken(err)
 		}
-		w.since.Store(time.Now().UnixNano())
 		if err := w.take(answer); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (w *watch) take(answer *pb.WatchResponse) error {
 	case answer.GetCompactRevision() != 0:
 		return &compactedError{unsigned(answer.GetCompactRevision())}
 	case answer.GetCanceled():
-		return w.broken(rpctypes.Error(status.Error(codes.FailedPrecondition, answer.GetCancelReason())))
+		return refused(answer.GetCancelReason())
 	case answer.GetCreated():
 		return nil // its revision says nothing of what was delivered
 	case len(answer.GetEvents()) > 0:
@@ -222,6 +222,15 @@ func (w *watch) take(answer *pb.WatchResponse) error {
 	default:
 		return nil
 	}
+}
+
+// refused is what the server's reason to cancel means. Most are passing: no leader, a
+// token that this member does not know yet.
+func refused(reason string) error {
+	if strings.HasSuffix(reason, rpctypes.ErrorDesc(rpctypes.ErrGRPCPermissionDenied)) {
+		return fmt.Errorf("watch: %w", rpctypes.ErrPermissionDenied)
+	}
+	return fmt.Errorf("%w: watch: %s", store.ErrUnavailable, reason)
 }
 
 func (w *watch) send(b store.Batch) error {
