@@ -21,8 +21,9 @@ type faulty struct {
 	store.Store
 
 	writes, reads atomic.Pointer[error]
-	cut           atomic.Bool // watches end
-	compacted     atomic.Bool // the next watch is told so
+	cut           atomic.Bool            // watches end
+	compacted     atomic.Bool            // the next watch is told so
+	between       atomic.Pointer[func()] // runs once, after what a write read and before it is written
 }
 
 func (f *faulty) fail(p *atomic.Pointer[error], err error) {
@@ -58,6 +59,11 @@ func (f *faulty) Revision(ctx context.Context) (uint64, error) {
 func (f *faulty) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 	if err := fault(&f.writes); err != nil {
 		return store.Result{}, err
+	}
+	if len(txn.If) > 0 {
+		if between := f.between.Swap(nil); between != nil {
+			(*between)()
+		}
 	}
 	return f.Store.Do(ctx, txn)
 }
@@ -291,5 +297,65 @@ func TestMetrics(t *testing.T) {
 		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "laneway_") {
 			t.Errorf("metric without our prefix: %s", line)
 		}
+	}
+}
+
+// TestWritesRestOnWhatTheyRead: what changes between the reads of a write and its
+// transaction is never overlooked.
+func TestWritesRestOnWhatTheyRead(t *testing.T) {
+	t.Parallel()
+	r, f := startFaulty(t)
+	r.until("a leader", func() bool {
+		var st laneclient.Status
+		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
+		return st.OK
+	})
+	meanwhile := func(do func()) { f.between.Store(&do) }
+	put := func(key, value string) func() {
+		return func() {
+			if _, err := f.Store.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "laneway/" + key, Value: []byte(value), Delete: value == ""}}}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green","held":true}`)
+	spec := instanceBody("green", "127.0.0.1:1")
+
+	s := r.session(`{}`)
+	kv, _, _, err := f.Store.Get(t.Context(), "laneway/sessions/"+s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meanwhile(func() {
+		if err := f.Revoke(t.Context(), kv.Lease); err != nil {
+			t.Error(err)
+		}
+	})
+	if p := r.refuse(http.StatusConflict, "PUT", "/v1/instances/order/a", spec, laneclient.SessionHeader, s.Name); p.Type != laneclient.ProblemSessionGone {
+		t.Errorf("the session ended meanwhile: %+v", p)
+	}
+	meanwhile(put("lanes/green", `{"name":"green","generation":2,"state":"ready","ttl":"1h","held":true}`))
+	var i laneclient.Instance
+	r.must(http.StatusCreated, &i, "PUT", "/v1/instances/order/a", spec)
+	if i.Generation != 2 {
+		t.Errorf("the lane was created again meanwhile, and the instance is of generation %d", i.Generation)
+	}
+	meanwhile(put("lanes/green", `{"name":"green","generation":2,"state":"ended","ttl":"1h","ended_at":"2099-01-01T00:00:00Z"}`))
+	if p := r.refuse(http.StatusConflict, "PUT", "/v1/instances/order/b", spec); p.Type != laneclient.ProblemLane {
+		t.Errorf("the lane ended meanwhile: %+v", p)
+	}
+	meanwhile(put("services/order", ""))
+	r.must(http.StatusCreated, nil, "PUT", "/v1/instances/order/c", instanceBody("", "127.0.0.1:1"))
+	tag := r.must(http.StatusOK, nil, "GET", "/v1/services/order", nil).header.Get("ETag") // it came back with its instance
+	meanwhile(put("services/order", `{"name":"order","owner":"bob"}`))
+	p := r.refuse(http.StatusPreconditionFailed, "PUT", "/v1/services/order", `{"owner":"ann"}`, "If-Match", tag)
+	if !strings.Contains(string(p.Current), "bob") {
+		t.Errorf("current: %s", p.Current)
+	}
+	meanwhile(put("services/order", `{"name":"order","owner":"cy"}`))
+	r.refuse(http.StatusPreconditionFailed, "DELETE", "/v1/services/order", nil, "If-Match", tag)
+	meanwhile(put("lanes/blue", `{"name":"blue","generation":7,"state":"ready","ttl":"1h","held":true}`))
+	if p := r.refuse(http.StatusConflict, "POST", "/v1/lanes", `{"name":"blue"}`); p.Type != laneclient.ProblemExists {
+		t.Errorf("the lane was created meanwhile: %+v", p)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -54,6 +55,65 @@ func TestNextStep(t *testing.T) {
 			t.Errorf("%s: %q at %s, want %q at %s", c.name, got, due, c.want, c.due)
 		}
 	}
+}
+
+// TestStepsAreComparedAndSwapped: a step that rests on what is no longer so is not
+// taken, whoever takes it.
+func TestStepsAreComparedAndSwapped(t *testing.T) {
+	t.Parallel()
+	s := mem.New()
+	defer s.Close()
+	c, err := New(Config{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(key, value string) uint64 {
+		t.Helper()
+		res, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: key, Value: []byte(value)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Revision
+	}
+	load := func() *item {
+		t.Helper()
+		kvs, rev, err := s.List(t.Context(), root, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.cache.load(kvs, rev)
+		return c.cache.get(laneRef("green"))
+	}
+	const lane = `{"name":"green","generation":1,"state":"ready","ttl":"1h","expires":"2026-01-01T00:00:00Z"}`
+	leader := put(leaderKey, "me")
+	put(laneRef("green").key(), lane)
+	it := load()
+	step := func(what string, want bool) {
+		t.Helper()
+		done, err := c.takeStep(t.Context(), it, stepDrain, leader, c.now())
+		if err != nil || done != want {
+			t.Errorf("%s: step is taken: %t (%v), want %t", what, done, err, want)
+		}
+	}
+	put(usesPrefix+"green", `{"at":"2026-05-01T00:00:00Z"}`)
+	load() // the step was decided before
+	step("used meanwhile", false)
+	it = load()
+	put(laneRef("green").key(), lane)
+	load()
+	step("changed meanwhile", false)
+	it = load()
+	put(laneRef("top").key(), `{"name":"top","parent":"green","state":"ready","ttl":"1h"}`)
+	load()
+	step("with a child", false)
+	put(laneRef("top").key(), `{"name":"top","parent":"green","state":"draining","ttl":"1h"}`)
+	it = load()
+	put(leaderKey, "another")
+	load()
+	step("without the lead", false)
+	leader = put(leaderKey, "me")
+	load()
+	step("as decided", true)
 }
 
 func TestSamples(t *testing.T) {

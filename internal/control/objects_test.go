@@ -49,10 +49,10 @@ func TestSameObject(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	bodies := map[string]string{
-		"/v1/services/order":     `{"owner":"ann","check":{"protocol":"http","path":"/up"},"endpoints":[{"protocol":"grpc"}]}`,
-		"/v1/routes/api":         `{"host":"API.example.com","service":"order","timeouts":{"request":"3s"}}`,
-		"/v1/rules/testers":      `{"priority":3,"match":{"header":{"name":"x-user","value":"ann"}},"lanes":[{"lane":"green","percent":50}]}`,
-		"/v1/lanes/green":        `{"owner":"ann","ttl":"2h"}`,
+		"/v1/services/order":   `{"owner":"ann","check":{"protocol":"http","path":"/up"},"endpoints":[{"protocol":"grpc"}]}`,
+		"/v1/routes/api":       `{"host":"API.example.com","service":"order","timeouts":{"request":"3s"}}`,
+		"/v1/rules/testers":    `{"priority":3,"match":{"header":{"name":"x-user","value":"ann"}},"lanes":[{"lane":"green","percent":50}]}`,
+		"/v1/lanes/green":      `{"owner":"ann","ttl":"2h"}`,
 		"/v1/instances/pay/s1": `{"lane":"green","labels":{"a":"b"},"endpoints":[{"protocol":"http","address":"127.0.0.1:9"}]}`,
 	}
 	paths := []string{"/v1/lanes/green", "/v1/services/order", "/v1/routes/api", "/v1/rules/testers", "/v1/instances/pay/s1"}
@@ -107,6 +107,7 @@ func TestMistakesHaveFieldPaths(t *testing.T) {
 		{"/v1/instances/order/a", `{"session":"x"}`, []string{"session"}},
 		{"/v1/instances/order/a", `{"service":"other"}`, []string{"service"}},
 		{"/v1/routes/api", `{"host":"a:80","path":"x","service":"-"}`, []string{"host", "path", "service"}},
+		{"/v1/routes/api", `{"service":"order","rewrite":{"host":"a.example.com:80"}}`, []string{"rewrite.host"}},
 		{"/v1/routes/api", `{"service":"order","timeouts":{"idle":"-3s"}}`, []string{"timeouts.idle"}},
 	}
 	for _, c := range cases {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -248,6 +249,11 @@ func checkRoute(obj any, f *faults) {
 	if r.Timeouts != nil {
 		between("timeouts.request", r.Timeouts.Request, time.Millisecond, maxRouteTimeout, f)
 		between("timeouts.idle", r.Timeouts.Idle, time.Millisecond, maxRouteTimeout, f)
+	}
+	// A route has no status: what gateways would leave out is not let in.
+	if status := coloring.CheckRoute(r); status != coloring.StatusOK && len(f.list) == 0 {
+		field, detail, _ := strings.Cut(status, ": ")
+		f.add(field, "%s", detail)
 	}
 }
 
