@@ -205,11 +205,13 @@ type keptDemo struct {
 	pids    map[string]int // by instance
 	gateway string         // port of the edge
 	control string         // URL
+	again   []string       // arguments that start B2 again
 	ended   chan error
 }
 
 var (
 	keptPID     = regexp.MustCompile(`kill -9 (\d+) +# ([A-E][12]),`)
+	keptAgain   = regexp.MustCompile(`^  \S+ (run --control .* --instance B2 .*)$`)
 	keptControl = regexp.MustCompile(`control plane at (http://\S+):$`)
 	keptPort    = regexp.MustCompile(`curl http://a\.lane\.localhost:(\d+)/`)
 )
@@ -249,6 +251,9 @@ func keepDemo(t *testing.T) *keptDemo {
 		}
 		if m := keptControl.FindStringSubmatch(line); m != nil {
 			d.control = m[1]
+		}
+		if m := keptAgain.FindStringSubmatch(line); m != nil {
+			d.again = strings.Fields(m[1])
 		}
 	}
 	if len(d.pids) != 7 || d.gateway == "" || d.control == "" {
@@ -332,8 +337,8 @@ func (d *keptDemo) path(t *testing.T, host string) string {
 	return strings.Join(names, " ")
 }
 
-// processes are all that the demo started: its own children.
-func (d *keptDemo) processes(t *testing.T) []int {
+// childrenOf lists the processes that a process has started.
+func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	var children []int
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -346,9 +351,9 @@ func (d *keptDemo) processes(t *testing.T) []int {
 			continue // ended meanwhile
 		}
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if fields[1] == strconv.Itoa(d.cmd.Process.Pid) && fields[0] != "Z" {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			children = append(children, pid)
+		if fields[1] == strconv.Itoa(pid) && fields[0] != "Z" {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			children = append(children, child)
 		}
 	}
 	return children
@@ -399,6 +404,24 @@ func TestDemoKeep(t *testing.T) {
 	if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
 		t.Errorf("green without B2: got %s, want %s", got, want)
 	}
+	if len(d.again) == 0 {
+		t.Fatalf("no advice on how to start B2 again in\n%s", strings.Join(d.seen, "\n"))
+	}
+	again := startProcess(t, nil, d.again...)
+	poll(t, 10*time.Second, func() error {
+		if got, want := d.path(t, green), "A1 B2 C1 D2 E1"; got != want {
+			return fmt.Errorf("B2 is there again: got %s, want %s", got, want)
+		}
+		return nil
+	})
+	again.signal(syscall.SIGTERM)
+	again.wait(t, 10*time.Second)
+	poll(t, 5*time.Second, func() error {
+		if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
+			return fmt.Errorf("B2 has gone again: got %s, want %s", got, want)
+		}
+		return nil
+	})
 	kill("D1")
 	if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
 		t.Errorf("green without D1: got %s, want %s", got, want)
@@ -409,7 +432,7 @@ func TestDemoKeep(t *testing.T) {
 		t.Errorf("D1 is gone: got %q", line)
 	}
 
-	children := d.processes(t)
+	children := childrenOf(t, d.cmd.Process.Pid)
 	if len(children) != 6 {
 		t.Errorf("got %d processes, want a server and five services", len(children))
 	}
@@ -427,11 +450,34 @@ func TestDemoKeep(t *testing.T) {
 	}
 }
 
+// TestDemoInterrupted: one that is interrupted in the middle ends all that it has
+// started.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	p := startProcess(t, []string{"TMPDIR=" + temp}, "demo")
+	poll(t, 30*time.Second, func() error {
+		if !strings.Contains(p.stderr.String(), "started E1") {
+			return errors.New("E1 has not been started")
+		}
+		return nil
+	})
+	children := childrenOf(t, p.cmd.Process.Pid)
+	p.signal(syscall.SIGINT)
+	if exit := p.wait(t, 15*time.Second); exit != 1 || !strings.Contains(p.stderr.String(), "interrupted") {
+		t.Errorf("got exit status %d and\n%s\nwant 1 and a word of why", exit, p.stderr.String())
+	}
+	awaitGone(t, children)
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left files behind: %v %v", left, err)
+	}
+}
+
 // TestDemoKilled: a demo that is killed leaves no process behind.
 func TestDemoKilled(t *testing.T) {
 	t.Parallel()
 	d := keepDemo(t)
-	children := d.processes(t)
+	children := childrenOf(t, d.cmd.Process.Pid)
 	if len(children) != 8 {
 		t.Errorf("got %d processes, want a server and seven services", len(children))
 	}

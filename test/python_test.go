@@ -23,6 +23,9 @@ func TestPythonInLane(t *testing.T) {
 	d.until(t, "B2 has ended")
 
 	python := filepath.Join(strings.TrimSpace(runIn(t, "..", nil, "tools/venv.sh")), "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		t.Fatalf("%v: run make setup", err)
+	}
 	cmd := exec.Command(binary(t), "run", "--control", d.control, "--lane", "green", "--service", "b",
 		"--instance", "B2", "--listen", "grpc=0", "--", python, "py/b2.py")
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")

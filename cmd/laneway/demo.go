@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,21 +52,44 @@ func newDemoServiceCommand(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			port := a.getenv("PORT")
+			if port == "" {
+				return errors.New("PORT is not set: this is started by `laneway demo`")
+			}
+			client := laneclient.FromEnv()
+			client.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 			return demo.Run(cmd.Context(), demo.Config{
-				Client: laneclient.FromEnv(),
-				Port:   a.getenv("PORT"),
-				Log:    slog.New(slog.NewTextHandler(a.stderr, nil)),
+				Client: client,
+				Listen: func(ctx context.Context) (net.Listener, error) {
+					return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+				},
 			})
 		},
 	}
 }
 
+// demoMeaning says what the table shows.
+const demoMeaning = `
+Lane green has instances of b and d alone. A green request goes to those, and to the
+baseline's everywhere else: it leaves the lane and comes back into it, for its color
+travels on. A plain request never sees the lane.
+`
+
 // errDemo is returned where the demo ran and a route was not as promised.
 var errDemo = errors.New("requests did not go as promised; what differs is said above")
+
+// errDemoInterrupted is returned where there is no table since the demo was
+// interrupted before it.
+var errDemoInterrupted = errors.New("interrupted before the demo was over")
 
 // runDemo starts everything, shows the routes and stops everything again, also
 // when ctx ends before it is done.
 func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
+	if !signal.Ignored(syscall.SIGHUP) { // closing the terminal ends it as Ctrl-C does
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
 	s, err := newDemoStage(a.stderr)
 	if err != nil {
 		return err
@@ -73,10 +99,16 @@ func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
 	showing, cancel := context.WithTimeout(ctx, demoDeadline)
 	defer cancel()
 	if err := s.start(showing); err != nil {
+		if ctx.Err() != nil {
+			return errDemoInterrupted
+		}
 		s.showLogs()
 		return fmt.Errorf("start the demo: %w", err)
 	}
 	routes, err := s.routes(showing)
+	if ctx.Err() != nil {
+		return errDemoInterrupted
+	}
 	if err != nil {
 		return err
 	}
@@ -90,6 +122,7 @@ func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
 		return errDemo
 	}
 	if !keep {
+		s.say("try it by hand with: laneway demo --keep")
 		return nil
 	}
 	out := a.stdout
@@ -119,7 +152,11 @@ func (a *app) printRoutes(routes []demo.Route) error {
 		if _, err := io.WriteString(w, "\n"); err != nil {
 			return err
 		}
-		return demo.WriteTable(w, routes, painted)
+		if err := demo.WriteTable(w, routes, painted); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, demoMeaning)
+		return err
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/demo"
-	"github.com/laneway-dev/laneway/lane"
 )
 
 // demoSettleWait bounds how long the routes may take to be new ones after a
@@ -22,18 +21,17 @@ func (s *demoStage) advise(w io.Writer) error {
 	for _, color := range demoColors() {
 		fmt.Fprintf(&b, "  curl http://%s:%s/\n", demoHost(color), s.server.port())
 	}
-	fmt.Fprintf(&b, "\nAsk the control plane at %s:\n", s.server.control)
 	control := " --control " + s.server.control
+	fmt.Fprintf(&b, "\nAsk the control plane at %s:\n", s.server.control)
 	fmt.Fprintf(&b, "  %s instance list%s\n", s.self, control)
 	fmt.Fprintf(&b, "  %s explain call --service b --color %s --protocol grpc%s\n", s.self, demo.Green, control)
-	b.WriteString("\nKill a process and see where requests go then:\n")
+	b.WriteString("\nKill a process: it leaves the registry at once, and requests go where they may go then.\n")
 	for _, actor := range s.actors {
-		where := "baseline"
-		if actor.Lane != lane.Baseline {
-			where = "lane " + string(actor.Lane)
-		}
-		fmt.Fprintf(&b, "  kill -9 %-8d # %s, %s\n", actor.running.PID(), actor.Name, where)
+		fmt.Fprintf(&b, "  kill -9 %-8d # %s, %s\n", actor.running.PID(), actor.Name, actor.where())
 	}
+	fmt.Fprintf(&b, "\nStart one again, in a terminal of its own:\n")
+	fmt.Fprintf(&b, "  %s run%s --lane %s --service b --instance B2 --listen grpc=0 -- %s demo-service\n",
+		s.self, control, demo.Green, s.self)
 	fmt.Fprintf(&b, "\nLogs are in %s until then.\n", s.dir)
 	_, err := fmt.Fprint(w, b.String())
 	return err

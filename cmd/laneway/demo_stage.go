@@ -158,11 +158,14 @@ func (s *demoStage) registered(ctx context.Context, batch []*demoActor) error {
 }
 
 func (a *demoActor) describe() string {
-	where := "the baseline"
-	if a.Lane != lane.Baseline {
-		where = "lane " + string(a.Lane)
+	return fmt.Sprintf("%s in %s (pid %d, %s)", a.Name, a.where(), a.running.PID(), a.Protocol)
+}
+
+func (a *demoActor) where() string {
+	if a.Lane == lane.Baseline {
+		return "the baseline"
 	}
-	return fmt.Sprintf("%s in %s (pid %d, %s)", a.Name, where, a.running.PID(), a.Protocol)
+	return "lane " + string(a.Lane)
 }
 
 // fate tells how a process that has ended did so.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -29,8 +28,9 @@ const (
 // Config is what a service gets from its environment.
 type Config struct {
 	Client laneclient.Config // as laneclient.FromEnv gives it
-	Port   string            // PORT; on 127.0.0.1
-	Log    *slog.Logger      // nil: discard
+	// Listen opens the port to serve on. It is called once the service can serve:
+	// `laneway run` registers an instance as soon as it listens.
+	Listen func(ctx context.Context) (net.Listener, error)
 }
 
 // service is one instance in the chain.
@@ -57,9 +57,6 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return fmt.Errorf("LANEWAY_SERVICE is %q, want one of a to e: this is started by `laneway demo`",
 			cfg.Client.Service)
 	}
-	if cfg.Port == "" {
-		return errors.New("PORT is not set: this is started by `laneway demo`")
-	}
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	lc, err := laneclient.Dial(dialing, cfg.Client)
@@ -85,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		defer func() { err = errors.Join(err, s.next.close()) }()
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", cfg.Port))
+	listener, err := cfg.Listen(ctx)
 	if err != nil {
 		return fmt.Errorf("serve as %s: %w", s.self.Instance, err)
 	}

@@ -88,12 +88,7 @@ func TestVisitKeepsTrail(t *testing.T) {
 
 func TestRunRefusesWhatIsNoDemo(t *testing.T) {
 	t.Parallel()
-	var cfg Config
-	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LANEWAY_SERVICE") {
+	if err := Run(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "LANEWAY_SERVICE") {
 		t.Errorf("no service: got %v", err)
-	}
-	cfg.Client.Service = "a"
-	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "PORT") {
-		t.Errorf("no port: got %v", err)
 	}
 }
