@@ -25,6 +25,13 @@ var built string
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
+	if mode := os.Getenv(serviceMode); mode != "" {
+		if err := services()[mode](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	dir, err := os.MkdirTemp("", "laneway-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

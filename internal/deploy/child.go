@@ -20,7 +20,8 @@ func (s *supervisor) runChild(spawned chan<- error, reaped chan<- Exit, leftover
 		return
 	}
 	spawned <- nil
-	awaitExit(s.proc)
+	awaitExit(s.proc, s.tty)
+	s.tty.takeBack()
 	close(s.exited)
 	<-leftovers
 	state, err := s.proc.Wait()
@@ -52,8 +53,11 @@ func (s *supervisor) spawn() error {
 	if err != nil {
 		return err
 	}
+	attr := sysProcAttr()
+	s.tty = terminalOf(s.cfg.Stdin)
+	s.tty.lend(attr)
 	s.proc, err = os.StartProcess(path, s.cfg.Cmd, &os.ProcAttr{
-		Dir: s.cfg.Dir, Env: s.cfg.environ(), Files: []*os.File{stdin, stdout, stderr}, Sys: sysProcAttr(),
+		Dir: s.cfg.Dir, Env: s.cfg.environ(), Files: []*os.File{stdin, stdout, stderr}, Sys: attr,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.cfg.Cmd[0], err)

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -15,15 +16,27 @@ func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit blocks until the process has ended, without reaping it.
-func awaitExit(p *os.Process) {
+// awaitExit blocks until the process has ended, without reaping it. One that is
+// stopped at its terminal takes this process along.
+func awaitExit(p *os.Process, tty terminal) {
 	for {
-		err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err != unix.EINTR { //nolint:errorlint // a plain errno
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, p.Pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || info.Code != cldStopped:
 			return
+		}
+		// Take the news of the stop, which would be told again and again.
+		if unix.Waitid(unix.P_PID, p.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) == nil {
+			tty.suspend(p.Pid)
 		}
 	}
 }
+
+// cldStopped is si_code of a child that has stopped: CLD_STOPPED of waitid(2).
+const cldStopped = 5
 
 // groupRuns reports whether a process of the group runs. Zombies do not: the
 // leader is one until it is reaped, and others may be where nobody reaps orphans.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -99,7 +98,7 @@ func (r *registry) leave() error {
 		return err // without an error it is somebody else's
 	}
 	var sessions laneclient.List
-	if err := r.api.Do(ctx, http.MethodGet, "/v1/sessions?instance="+url.QueryEscape(name), nil, &sessions); err != nil {
+	if err := r.api.Do(ctx, http.MethodGet, "/v1/sessions?service="+r.cfg.Service, nil, &sessions); err != nil {
 		return err
 	}
 	var errs []error
@@ -107,6 +106,9 @@ func (r *registry) leave() error {
 		var s laneclient.Session
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("read the sessions of %s: %w", name, err)
+		}
+		if s.Instance != name {
+			continue
 		}
 		if err := r.api.Do(ctx, http.MethodDelete, "/v1/sessions/"+s.Name, nil, nil); !laneclient.IsNotFound(err) {
 			errs = append(errs, err)

@@ -32,6 +32,7 @@ type supervisor struct {
 	reg    *registry
 	log    *slog.Logger
 	proc   *os.Process
+	tty    terminal       // lent to the child
 	copied sync.WaitGroup // of output that goes to writers
 	pipes  []*os.File     // that they are fed from
 
