@@ -158,7 +158,7 @@ func (b *Balancer) set(c Choice, now time.Time) *set {
 	key := poolKey{c.Service, c.Targets[0].Protocol}
 	sets := (*b.services.Load())[key]
 	if sets == nil {
-		sets = b.addService(key)
+		sets = b.addService(key, now)
 	}
 	if c.Lane == Baseline {
 		return &sets.baseline
@@ -194,7 +194,7 @@ func (b *Balancer) known(t *Target) *set {
 	return sets.lanes[t.Lane]
 }
 
-func (b *Balancer) addService(key poolKey) *laneSets {
+func (b *Balancer) addService(key poolKey, now time.Time) *laneSets {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := *b.services.Load()
@@ -202,6 +202,7 @@ func (b *Balancer) addService(key poolKey) *laneSets {
 		return sets
 	}
 	sets := &laneSets{lanes: map[Name]*set{}}
+	sets.baseline.touch(now) // in use, also if it is for a lane: not to be swept at once
 	services := make(map[poolKey]*laneSets, len(old)+1)
 	for k, v := range old {
 		services[k] = v

@@ -607,6 +607,18 @@ func TestIdleSetsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestFirstOutcomeCounts: making a set forgets old ones, not the one that it is made for.
+func TestFirstOutcomeCounts(t *testing.T) {
+	for _, color := range []Name{Baseline, "green"} {
+		b, c := steady(RoundRobin), choiceOf(t, "", Instance{Lane: color}, Instance{Lane: color})
+		first := b.Next(c, t0, nil)
+		b.Done(first, Refused, t0)
+		if got := spread(b, c, t0, 4); got[first.Name] != 0 {
+			t.Errorf("color %q: got %v after %s refused", color, got, first.Name)
+		}
+	}
+}
+
 func TestNextDoesNotAllocate(t *testing.T) {
 	avoided := map[string]bool{"i1": true}
 	avoid := func(o *Target) bool { return avoided[o.Name] }

@@ -1,6 +1,9 @@
 package lane
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // Reason says why [Pick] chose as it did. The list is closed; the same words
 // stand in API, logs, metrics and headers.
@@ -29,6 +32,11 @@ type Choice struct {
 	Local   int       // how many of Targets, from the first on, are of the own room
 	Reason  Reason
 }
+
+// Observer is told of a choice that was made for a call with ctx, and which of its targets
+// the call goes to; a retry is told again. Client transports take one, for tracing. It must
+// not block, and may be called at once.
+type Observer func(ctx context.Context, c Choice, t *Target)
 
 // NoInstanceError is returned by [Choice.Err] when nobody can serve a request.
 type NoInstanceError struct {

@@ -14,6 +14,7 @@ type config struct {
 	policy   lane.Policy
 	trust    func(*http.Request) bool // nil: everybody
 	hostTags bool
+	observe  lane.Observer // may be nil
 }
 
 // Option changes what [Middleware] or [Transport] does. Those that say nothing to one of
@@ -58,3 +59,7 @@ func WithTrust(trusted func(*http.Request) bool) Option {
 // WithHostTags makes [Middleware] read a color from the host first, as the gateway does:
 // "green--api.example.com". It is for services that are called by such names directly.
 func WithHostTags() Option { return func(c *config) { c.hostTags = true } }
+
+// WithObserver has [Transport] tell of every choice, before the request goes out: for
+// example laneotel.Observe, which notes it on the span of the request's context.
+func WithObserver(o lane.Observer) Option { return func(c *config) { c.observe = o } }

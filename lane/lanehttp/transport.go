@@ -232,6 +232,9 @@ func (c *call) nobody(snapshot *lane.Snapshot, none, last error) (*http.Response
 // attempt sends the request to a target.
 func (c *call) attempt(choice lane.Choice, target *lane.Target) (*http.Response, error) {
 	ctx := c.r.Context()
+	if c.t.observe != nil {
+		c.t.observe(ctx, choice, target)
+	}
 	out := c.r.WithContext(ctx) // a copy that shares Trailer, which is filled while the body is read
 	if c.nTried > 0 && c.r.GetBody != nil {
 		body, err := c.r.GetBody()

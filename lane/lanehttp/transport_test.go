@@ -722,6 +722,28 @@ func TestTransportExplains(t *testing.T) {
 	}
 }
 
+func TestTransportObserver(t *testing.T) {
+	var seen []string
+	type key struct{}
+	observe := func(ctx context.Context, c lane.Choice, target *lane.Target) {
+		seen = append(seen, fmt.Sprint(ctx.Value(key{}), " ", c.Color, " ", c.Lane, " ", c.Reason, " ", target.Name))
+	}
+	live := lanetest.NewService(t, "order", "live", "green")
+	dir := lanetest.NewDirectory(lanes, at("order", "dead", "green", deadAddress(t)), live.Routing())
+	c := client(t, nil, dir, lanehttp.WithObserver(observe))
+	for range 4 { // one of them meets the dead one first
+		resp, err := get(lane.With(context.WithValue(t.Context(), key{}, "mine"), "child"), t, c, "http://order/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	slices.Sort(seen)
+	if len(seen) != 5 || seen[0] != "mine child green parent dead" || seen[4] != "mine child green parent live" {
+		t.Errorf("seen %q", seen)
+	}
+}
+
 func TestTransportAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.client.Timeout = time.Minute
