@@ -1,2 +1,22 @@
-// Package laneotel will be documented by its owner.
+// Package laneotel joins lanes and OpenTelemetry: the color of a context and the baggage
+// member of the same name, and attributes on spans that say which lane served and why.
+//
+// [Propagator] is for programs that pass everything on through OpenTelemetry. Put it around
+// the propagators that the program has:
+//
+//	otel.SetTextMapPropagator(laneotel.Propagator(
+//		propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
+//		lc.Process()))
+//
+// OpenTelemetry does not know who is a third party, and would tell everybody of the color.
+// So where calls also leave the cluster, let lanehttp have the last word: it replaces the
+// color for services and removes it for others.
+//
+//	otelhttp.NewTransport(lanehttp.Transport(nil, lc, lanehttp.WithObserver(laneotel.Observe)))
+//
+// [Observe] notes a choice on the span of the call; [Middleware] notes the color on the
+// span of the request that comes in. Attributes are [ColorKey], [LaneKey] and [ReasonKey].
+//
+// The package uses OpenTelemetry's API alone, never its SDK, starts nothing and keeps
+// nothing. Everything in it may be called at once.
 package laneotel
