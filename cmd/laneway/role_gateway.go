@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +33,7 @@ func (n *node) addGateway() error {
 		Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile, Room: n.cfg.Room, All: true,
 		Admin: n.address(listenAdmin), SnapshotFile: filepath.Join(dir, "snapshot.json"), Log: cfg.Log,
 	}
-	g := &gatewayPart{node: n, cfg: cfg, view: view, ready: make(chan struct{})}
+	g := &gatewayPart{node: n, cfg: cfg, view: view}
 	n.addReadiness(roleGateway, g.check)
 	n.group.Add(roleGateway, g.run)
 	return nil
@@ -76,15 +77,34 @@ type gatewayPart struct {
 	node  *node
 	cfg   httpgw.Config
 	view  laneclient.Config
-	ready chan struct{} // closed once there is a view
+	about atomic.Pointer[http.Handler] // what it says of itself; nil while it has no view
 }
 
-func (g *gatewayPart) run(ctx context.Context, ready func()) (err error) {
+func (g *gatewayPart) run(ctx context.Context, ready func()) error {
+	// The admin listener answers from the first moment, to say why the gateway is not
+	// ready, until the last request has been served.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	admin := make(chan error, 1)
+	go func() {
+		admin <- serveHTTP(serving, g.node.listeners[listenAdmin], g.adminHandler(), time.Second, g.cfg.Log)
+	}()
+	err := g.route(ctx, ready)
+	stop()
+	return errors.Join(err, <-admin)
+}
+
+// route gets a view and serves by it until ctx ends.
+func (g *gatewayPart) route(ctx context.Context, ready func()) error {
 	client, err := g.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() {
+		if err := client.Close(); err != nil {
+			g.cfg.Log.WarnContext(ctx, "left the registry uncleanly, the lease ends the session", telemetry.KeyError, err)
+		}
+	}()
 	g.cfg.Views, g.cfg.Used = client.View, client.Used
 	gw, err := httpgw.New(g.cfg)
 	if err != nil {
@@ -93,19 +113,13 @@ func (g *gatewayPart) run(ctx context.Context, ready func()) (err error) {
 	if err := registerView(g.node.metrics, client); err != nil {
 		return err
 	}
-	close(g.ready)
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", gw.Admin())
+	mux.Handle("/healthz", client.AdminHandler())
+	about := http.Handler(mux)
+	g.about.Store(&about)
 	ready()
-
-	// The admin listener answers until the last request has been served.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	admin := make(chan error, 1)
-	go func() {
-		admin <- serveHTTP(serving, g.node.listeners[listenAdmin], g.adminHandler(gw, client), time.Second, g.cfg.Log)
-	}()
-	err = gw.Run(ctx, httpgw.Listeners{Edge: g.node.listeners[listenGateway], Inside: g.node.listeners[listenInside]})
-	stop()
-	return errors.Join(err, <-admin)
+	return gw.Run(ctx, httpgw.Listeners{Edge: g.node.listeners[listenGateway], Inside: g.node.listeners[listenInside]})
 }
 
 // dial gets the first view: that of the control plane, or the last one that is on
@@ -135,23 +149,30 @@ func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
 	}
 }
 
-// check is the gateway's readiness. One whose view is stale routes all the same.
+// errNoView is why a gateway is not ready. One whose view is stale is: it routes.
+var errNoView = errors.New("has no view of the registry yet: is the control plane reachable?")
+
+// check is the gateway's readiness.
 func (g *gatewayPart) check(context.Context) error {
-	select {
-	case <-g.ready:
-		return nil
-	default:
-		return errors.New("has no view of the registry yet: is the control plane reachable?")
+	if g.about.Load() == nil {
+		return errNoView
 	}
+	return nil
 }
 
 // adminHandler serves what the gateway says of itself.
-func (g *gatewayPart) adminHandler(gw *httpgw.Gateway, client *laneclient.Client) http.Handler {
+func (g *gatewayPart) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", gw.Admin())
-	mux.Handle("/healthz", client.AdminHandler())
 	mux.Handle("/metrics", promhttp.HandlerFor(g.node.metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /readyz", g.node.serveReady)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		about := g.about.Load()
+		if about == nil {
+			http.Error(w, "the gateway "+errNoView.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		(*about).ServeHTTP(w, r)
+	})
 	return mux
 }
 
