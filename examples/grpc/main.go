@@ -34,14 +34,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
 	// Who this is and where the control plane is, `laneway run` has put into the
 	// environment.
 	lc, err := laneclient.Dial(ctx, laneclient.FromEnv())
 	if err != nil {
 		return err
 	}
-	defer lc.Close()
+	defer func() { err = errors.Join(err, lc.Close()) }()
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:"+os.Getenv("PORT"))
 	if err != nil {
@@ -77,14 +77,14 @@ func serveHello(ctx context.Context, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-func serveFront(ctx context.Context, listener net.Listener, lc *laneclient.Client) error {
+func serveFront(ctx context.Context, listener net.Listener, lc *laneclient.Client) (err error) {
 	// Calls through this connection go where the color of their context says.
 	options := append(lanegrpc.DialOptions(lc), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("lane:///hello", options...)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	client := hellopb.NewHelloClient(conn)
 
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

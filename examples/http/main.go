@@ -27,14 +27,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
 	// Who this is and where the control plane is, `laneway run` has put into the
 	// environment.
 	lc, err := laneclient.Dial(ctx, laneclient.FromEnv())
 	if err != nil {
 		return err
 	}
-	defer lc.Close()
+	defer func() { err = errors.Join(err, lc.Close()) }()
 
 	var handler http.Handler
 	switch {

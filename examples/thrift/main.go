@@ -31,14 +31,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
 	// Who this is and where the control plane is, `laneway run` has put into the
 	// environment.
 	lc, err := laneclient.Dial(ctx, laneclient.FromEnv())
 	if err != nil {
 		return err
 	}
-	defer lc.Close()
+	defer func() { err = errors.Join(err, lc.Close()) }()
 
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:"+os.Getenv("PORT"))
 	if err != nil {
@@ -72,6 +72,7 @@ func serveHello(ctx context.Context, listener net.Listener) error {
 		defer cancel()
 		_ = server.Shutdown(stopping)
 	}()
+	//nolint:contextcheck // calls have contexts of their own
 	if err := server.Serve(); !errors.Is(err, lanethrift.ErrServerClosed) {
 		return err
 	}
@@ -79,10 +80,10 @@ func serveHello(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-func serveFront(ctx context.Context, listener net.Listener, lc *laneclient.Client) error {
+func serveFront(ctx context.Context, listener net.Listener, lc *laneclient.Client) (err error) {
 	// Calls through this client go where the color of their context says.
 	calls := lanethrift.NewClient(lc, "hello")
-	defer calls.Close()
+	defer func() { err = errors.Join(err, calls.Close()) }()
 
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A generated client is not for concurrent calls; what it is made of is.

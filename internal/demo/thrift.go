@@ -29,7 +29,7 @@ func (c thriftChain) Call(ctx context.Context) (*demothrift.CallReply, error) {
 func serveThrift(ctx context.Context, listener net.Listener, s *service) error {
 	server := lanethrift.NewServer(listener, demothrift.NewChainProcessor(thriftChain{service: s}))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
+	go func() { served <- server.Serve() }() //nolint:contextcheck // calls have contexts of their own
 	select {
 	case err := <-served:
 		return err
