@@ -36,7 +36,7 @@ A lane ends when its time is up and nobody has used it; see extend and hold.`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := lane.ParseName(args[0]); err != nil {
-				return err
+				return usageError(err)
 			}
 			if ttl < 0 {
 				return usageError(fmt.Errorf("--ttl %s: want a positive time such as 24h", ttl))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +19,7 @@ import (
 func someArgs(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError(errors.New(cmd.CommandPath() + " wants at least one " + name))
+			return usageError(fmt.Errorf("%q wants at least one %s", shortPath(cmd), name))
 		}
 		return nil
 	}

@@ -193,12 +193,17 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// sentence is err as one line. What the control plane says about a request is
-// passed on as it is.
+// sentence is err as one line. Of an answer of the control plane that names fields,
+// it is the fields that say what to do.
 func sentence(err error) string {
+	text := err.Error()
 	var p *laneclient.Problem
 	if errors.As(err, &p) && len(p.Errors) > 0 {
-		return strings.TrimSuffix(strings.ReplaceAll(err.Error(), "\n", "; "), ".")
+		fields := make([]string, len(p.Errors))
+		for i, f := range p.Errors {
+			fields[i] = f.Field + ": " + f.Detail
+		}
+		text = strings.Replace(text, p.Error(), strings.Join(fields, "; "), 1)
 	}
-	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }

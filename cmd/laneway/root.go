@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -81,11 +80,18 @@ func noSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = 2 // of letters that differ
 	hint := ""
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError(fmt.Errorf("%s has no command %q%s", cmd.CommandPath(), args[0], hint))
+	return usageError(fmt.Errorf("there is no command %q%s", strings.TrimSpace(shortPath(cmd)+" "+args[0]), hint))
+}
+
+// shortPath is a command as messages name it, which begin with the program's name
+// anyway.
+func shortPath(cmd *cobra.Command) string {
+	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 }
 
 // groupCommand is a command that only groups others.
@@ -93,7 +99,7 @@ func groupCommand(use, short, example string, sub ...*cobra.Command) *cobra.Comm
 	c := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(errors.New(cmd.CommandPath() + " needs a command"))
+			return usageError(fmt.Errorf("%q needs to be told what to do", shortPath(cmd)))
 		},
 	}
 	c.AddCommand(sub...)
@@ -107,9 +113,9 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		if len(names) == 0 {
-			return usageError(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), strings.Join(args, " ")))
+			return usageError(fmt.Errorf("%q takes no arguments, got %q", shortPath(cmd), strings.Join(args, " ")))
 		}
-		return usageError(fmt.Errorf("%s wants %s, got %d arguments", cmd.CommandPath(), strings.Join(names, " and "), len(args)))
+		return usageError(fmt.Errorf("%q wants %s, got %d arguments", shortPath(cmd), strings.Join(names, " and "), len(args)))
 	}
 }
 
