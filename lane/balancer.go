@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -204,9 +205,7 @@ func (b *Balancer) addService(key poolKey, now time.Time) *laneSets {
 	sets := &laneSets{lanes: map[Name]*set{}}
 	sets.baseline.touch(now) // in use, also if it is for a lane: not to be swept at once
 	services := make(map[poolKey]*laneSets, len(old)+1)
-	for k, v := range old {
-		services[k] = v
-	}
+	maps.Copy(services, old)
 	services[key] = sets
 	b.services.Store(&services)
 	return sets

@@ -25,6 +25,7 @@ func (i instant) RoundTrip(r *http.Request) (*http.Response, error) {
 func BenchmarkTransport(b *testing.B) {
 	base := instant{&http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}}
 	run := func(b *testing.B, rt http.RoundTripper, color lane.Name) {
+		b.Helper()
 		b.ReportAllocs()
 		r, err := http.NewRequestWithContext(lane.With(b.Context(), color), http.MethodGet, "http://order/items", http.NoBody)
 		if err != nil {
@@ -32,7 +33,7 @@ func BenchmarkTransport(b *testing.B) {
 		}
 		r.Header = http.Header{"Accept": {"*/*"}, "User-Agent": {"bench"}, "Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
 		for b.Loop() {
-			if _, err := rt.RoundTrip(r); err != nil { //nolint:bodyclose // it has none
+			if _, err := rt.RoundTrip(r); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -277,7 +277,7 @@ func TestWebSocketThroughProxy(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nV-Traffic-Lane: green\r\nX-Laneway-Explain: 1\r\n\r\n")
 	in := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // it is the connection
+	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

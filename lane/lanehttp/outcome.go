@@ -13,13 +13,13 @@ import (
 
 // settle tells the balancer how the target did: now, or where it counts requests under
 // way, when the body is at its end or closed.
-func (c *call) settle(target *lane.Target, resp *http.Response) {
+func (c *call) settle(ctx context.Context, target *lane.Target, resp *http.Response) {
 	outcome := outcomeOfStatus(resp.StatusCode)
 	if c.t.policy != lane.LeastRequests || resp.Body == http.NoBody {
 		c.t.balancer.Done(target, outcome, time.Now())
 		return
 	}
-	b := &countedBody{ReadCloser: resp.Body, ctx: c.r.Context(), balancer: c.t.balancer, target: target, outcome: outcome}
+	b := &countedBody{ReadCloser: resp.Body, ctx: ctx, balancer: c.t.balancer, target: target, outcome: outcome}
 	if w, ok := resp.Body.(io.Writer); ok { // after a switch of protocols
 		resp.Body = countedStream{b, w}
 		return

@@ -113,7 +113,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := &call{t: t, r: r, service: service, process: t.dir.Process()}
 	c.color = lane.Outgoing(r.Context(), c.process)
 	t.dir.Used(c.color)
-	return c.do()
+	return c.do(r.Context())
 }
 
 // service tells a service from a third party.
@@ -184,7 +184,7 @@ type call struct {
 	nTried int
 }
 
-func (c *call) do() (*http.Response, error) {
+func (c *call) do(ctx context.Context) (*http.Response, error) {
 	var last error
 	var avoid func(*lane.Target) bool
 	for {
@@ -197,7 +197,7 @@ func (c *call) do() (*http.Response, error) {
 		if target == nil {
 			return nil, last // all of the lane were tried
 		}
-		resp, err := c.attempt(choice, target)
+		resp, err := c.attempt(ctx, choice, target)
 		if err == nil {
 			return resp, nil
 		}
@@ -230,8 +230,7 @@ func (c *call) nobody(snapshot *lane.Snapshot, none, last error) (*http.Response
 }
 
 // attempt sends the request to a target.
-func (c *call) attempt(choice lane.Choice, target *lane.Target) (*http.Response, error) {
-	ctx := c.r.Context()
+func (c *call) attempt(ctx context.Context, choice lane.Choice, target *lane.Target) (*http.Response, error) {
 	if c.t.observe != nil {
 		c.t.observe(ctx, choice, target)
 	}
@@ -263,19 +262,19 @@ func (c *call) attempt(choice lane.Choice, target *lane.Target) (*http.Response,
 		return nil, err
 	}
 	resp.Request = c.r
-	c.settle(target, resp)
+	c.settle(ctx, target, resp)
 	if trail != nil || asked {
-		c.explain(resp, choice, target, trail, asked)
+		c.explain(ctx, resp, choice, target, trail, asked)
 	}
 	return resp, nil
 }
 
 // explain adds this call to the trail of the request that caused it, and its line to the
 // answer where the caller asked for it.
-func (c *call) explain(resp *http.Response, choice lane.Choice, target *lane.Target, trail *lane.Trail, asked bool) {
+func (c *call) explain(ctx context.Context, resp *http.Response, choice lane.Choice, target *lane.Target, trail *lane.Trail, asked bool) {
 	own := lane.Hop{
 		Service: c.service, Lane: choice.Lane, Instance: target.Name,
-		Rule: lane.OutgoingRule(c.r.Context(), c.process), Reason: choice.Reason,
+		Rule: lane.OutgoingRule(ctx, c.process), Reason: choice.Reason,
 	}
 	further := resp.Header[routeKey]
 	trail.Add(own, further)

@@ -217,7 +217,7 @@ func TestTransportThirdParties(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header["Baggage"] = []string{"a=1,,b=2"}
-	if _, err := c.Transport.RoundTrip(r); err != nil { //nolint:bodyclose // it has none
+	if _, err := c.Transport.RoundTrip(r); err != nil {
 		t.Fatal(err)
 	}
 	if base.last(t) != r {
@@ -356,7 +356,7 @@ func TestTransportReplacesHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header = http.Header{"baggage": {"a=1,v-traffic-lane=blue"}, "v-traffic-lane": {"blue"}, "v-Traffic-lane-Sig": {"s"}, "X-ENV": {"blue"}}
-		if _, err := c.Transport.RoundTrip(r); err != nil { //nolint:bodyclose // it has none
+		if _, err := c.Transport.RoundTrip(r); err != nil {
 			t.Fatal(err)
 		}
 		if got := base.last(t).Header; !reflect.DeepEqual(got, want) {
@@ -364,8 +364,8 @@ func TestTransportReplacesHeaders(t *testing.T) {
 		}
 	}
 	r := &http.Request{Method: http.MethodGet, URL: base.last(t).URL}
-	r.URL.Host = "order"                                // a request without a header table
-	if _, err := c.Transport.RoundTrip(r); err != nil { //nolint:bodyclose // it has none
+	r.URL.Host = "order" // a request without a header table
+	if _, err := c.Transport.RoundTrip(r); err != nil {
 		t.Error(err)
 	}
 }
@@ -434,7 +434,7 @@ func TestTransportStaysInLane(t *testing.T) {
 		at("order", "dead1", "green", deadAddress(t)), at("order", "dead2", "green", deadAddress(t)))
 	c := client(t, nil, dir)
 	for range 5 {
-		_, err := get(lane.With(t.Context(), "green"), t, c, "http://order/") //nolint:bodyclose // an error has none
+		_, err := get(lane.With(t.Context(), "green"), t, c, "http://order/")
 		var op *net.OpError
 		if err == nil || !errors.As(err, &op) || !strings.Contains(err.Error(), "instance dead") {
 			t.Fatalf("got %v, want the refused connection of one of the lane", err)
@@ -471,7 +471,7 @@ func TestTransportTriesThreeAtMost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Do(r); err == nil { //nolint:bodyclose // an error has none
+		if _, err := c.Do(r); err == nil {
 			t.Fatalf("%s: no error", name)
 		}
 		hosts := 0
@@ -490,7 +490,7 @@ func TestTransportTriesOnlyRefused(t *testing.T) {
 	} {
 		base := &recorder{answer: func(*http.Request) (*http.Response, error) { return nil, failure }}
 		c := client(t, base, lanetest.NewDirectory(nil, at("order", "O1", "", "h:1"), at("order", "O2", "", "h:2")))
-		_, err := get(t.Context(), t, c, "http://order/") //nolint:bodyclose // an error has none
+		_, err := get(t.Context(), t, c, "http://order/")
 		if !errors.Is(err, failure) || len(base.got) != 1 {
 			t.Errorf("%v: %d attempts, error %v", failure, len(base.got), err)
 		}
@@ -552,7 +552,7 @@ func TestTransportNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.Do(r) //nolint:bodyclose // an error has none
+		_, err = c.Do(r)
 		var none *lane.NoInstanceError
 		if !errors.As(err, &none) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", url, err, tc.says)
@@ -563,7 +563,7 @@ func TestTransportNobody(t *testing.T) {
 	}
 	// A failure of its own of such a host is not dressed up.
 	base.answer = func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
-	_, err := get(t.Context(), t, c, "http://redis/") //nolint:bodyclose // an error has none
+	_, err := get(t.Context(), t, c, "http://redis/")
 	var none *lane.NoInstanceError
 	if !errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &none) {
 		t.Errorf("redis: %v", err)
@@ -598,13 +598,13 @@ func TestTransportWithoutControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Transport.RoundTrip(r) //nolint:bodyclose // an error has none
+	_, err = c.Transport.RoundTrip(r)
 	if !errors.Is(err, context.Canceled) || !body.closed.Load() || len(base.got) != 0 {
 		t.Errorf("%v, body closed %v, %d requests", err, body.closed.Load(), len(base.got))
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := get(ctx, t, c, "http://order/"); !errors.Is(err, context.DeadlineExceeded) { //nolint:bodyclose // an error has none
+	if _, err := get(ctx, t, c, "http://order/"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the deadline", err)
 	}
 }
@@ -628,7 +628,7 @@ func TestTransportCanceled(t *testing.T) {
 			<-started
 			cancel()
 		})
-		if _, err := get(ctx, t, c, "http://order/"); !errors.Is(err, context.Canceled) { //nolint:bodyclose // an error has none
+		if _, err := get(ctx, t, c, "http://order/"); !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v, want canceled", err)
 		}
 	}
