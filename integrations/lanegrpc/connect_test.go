@@ -39,15 +39,34 @@ func TestLazy(t *testing.T) {
 	d.set(servers...)
 	conn := connect(t, d)
 	t.Cleanup(func() { conn.Close() })
-	conn.Connect() // must not connect to anybody either
 	client := grpc_testing.NewTestServiceClient(conn)
 	for range 10 {
+		conn.Connect() // must not connect to anybody
 		wantAnswer(t, t.Context(), client, "base ")
 		wantAnswer(t, lane.With(t.Context(), numbered(0)), client, "first lane-0")
 		wantAnswer(t, lane.With(t.Context(), numbered(5)), client, "shared lane-5")
 	}
 	if a, b, c := servers[0].listener.accepted.Load(), servers[1].listener.accepted.Load(), shared.listener.accepted.Load(); a != 1 || b != 1 || c != 1 {
 		t.Errorf("connections: %d to the baseline, %d to lane-0, %d to the 199 others; want one each", a, b, c)
+	}
+}
+
+// TestOneCallOneConnection: a call that waited for a connection uses it.
+func TestOneCallOneConnection(t *testing.T) {
+	t.Parallel()
+	d := newDirectory()
+	servers := []*server{start(t, "o1", ""), start(t, "o2", ""), start(t, "o3", ""), start(t, "o4", "")}
+	d.set(servers...)
+	client := dial(t, d)
+	if _, err := ask(t.Context(), client, ""); err != nil {
+		t.Fatal(err)
+	}
+	made := int64(0)
+	for _, s := range servers {
+		made += s.listener.accepted.Load()
+	}
+	if made != 1 {
+		t.Errorf("one call made %d connections", made)
 	}
 }
 
@@ -107,8 +126,8 @@ func TestKilled(t *testing.T) {
 	wantAnswer(t, ctx, client, "o2 green")
 }
 
-// TestOneOfSeveralKilled has calls go on without an error that they could have been
-// spared: those that began after the connection broke.
+// TestOneOfSeveralKilled has calls go on with the other instance. The one that was sent
+// before the client saw the connection end may fail.
 func TestOneOfSeveralKilled(t *testing.T) {
 	t.Parallel()
 	d := newDirectory()
@@ -125,8 +144,18 @@ func TestOneOfSeveralKilled(t *testing.T) {
 		return len(seen) == 2
 	})
 	one.grpc.Stop()
+	failed := 0
 	for range 50 {
-		wantAnswer(t, t.Context(), client, "o2 ")
+		got, err := ask(t.Context(), client, "")
+		switch {
+		case err != nil:
+			failed++
+		case got != "o2 ":
+			t.Fatalf("got %q, want the instance that is alive", got)
+		}
+	}
+	if failed > 1 {
+		t.Errorf("%d calls failed, want one at most", failed)
 	}
 }
 

@@ -32,6 +32,14 @@ type entry struct {
 
 func (e *entry) ready() bool { return connectivity.State(e.state.Load()) == connectivity.Ready }
 
+// failed reports whether the last attempt to connect failed and no new one may be made yet.
+func (e *entry) failed() bool {
+	return connectivity.State(e.state.Load()) == connectivity.TransientFailure
+}
+
+// shut reports whether the instance has left and the connection takes nothing new.
+func (e *entry) shut() bool { return connectivity.State(e.state.Load()) == connectivity.Shutdown }
+
 // connect makes the connection if nobody does so yet. It is true where the attempt is
 // now what the balancer counts t for: connected reports its outcome.
 func (e *entry) connect(t *lane.Target) (attempt bool) {

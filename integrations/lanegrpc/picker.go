@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -34,13 +33,15 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	entries := *p.entries.Load()
 	now := time.Now()
-	if e := out.waits; e != nil && e.ready() {
-		// The call waited for this connection: it is not sent on to make another one.
-		if t := p.among.Next(choice, now, func(t *lane.Target) bool { return entries[keyOf(t)] != e }); t != nil {
-			return p.send(out, e, t, choice)
-		}
+	var t *lane.Target
+	if e := out.waits; e != nil && !e.failed() {
+		// The call stays with the connection that it waits for: every change of any
+		// connection has it pick again, and it is not to make another one each time.
+		t = p.among.Next(choice, now, func(t *lane.Target) bool { return entries[keyOf(t)] != e })
 	}
-	t := p.among.Next(choice, now, nil)
+	if t == nil {
+		t = p.among.Next(choice, now, nil)
+	}
 	if e := entries[keyOf(t)]; e != nil && e.ready() {
 		return p.send(out, e, t, choice)
 	}
@@ -56,12 +57,12 @@ func (p *picker) pickUnconnected(out *call, entries map[entryKey]*entry, t *lane
 	for ; t != nil; t = p.among.Next(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
 		e := entries[keyOf(t)]
 		switch {
-		case e == nil: // the snapshot is newer than the connections: a new picker comes
+		case e == nil || e.shut(): // snapshot and connections are of different times: a new picker comes
 			p.among.Done(t, lane.Neutral, now)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		case e.ready():
 			return p.send(out, e, t, choice)
-		case connectivity.State(e.state.Load()) == connectivity.TransientFailure:
+		case e.failed():
 			p.among.Done(t, lane.Refused, now)
 			last = &unreachableError{target: t, err: e.lastError()}
 			tried = append(tried, t)
