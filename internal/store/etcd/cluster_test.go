@@ -241,16 +241,22 @@ func TestCluster(t *testing.T) {
 		return c.open(t, admin, fmt.Sprint("suite-", n))
 	})
 	t.Run("User", func(t *testing.T) {
-		s := c.open(t, user, "user")
+		cfg := c.config("")
+		cfg.Prefix = ""
+		s, err := etcd.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
 		lease, err := s.Grant(t.Context(), store.MinTTL)
 		if err != nil {
 			t.Error(err)
 		}
-		r, err := s.Do(t.Context(), store.Txn{If: []store.Compare{{Key: "k"}}, Ops: []store.Op{{Key: "k", Lease: lease}}})
+		r, err := s.Do(t.Context(), store.Txn{If: []store.Compare{{Key: "laneway/k"}}, Ops: []store.Op{{Key: "laneway/k", Lease: lease}}})
 		if err != nil || !r.Done {
 			t.Errorf("Do: %+v, %v", r, err)
 		}
-		if b := <-s.Watch(t.Context(), "", r.Revision-1); len(b.Events) != 1 {
+		if b := <-s.Watch(t.Context(), "laneway/", r.Revision-1); len(b.Events) != 1 {
 			t.Errorf("a watch got %+v", b)
 		}
 		if _, err := s.Renew(t.Context(), lease); err != nil {
@@ -261,6 +267,12 @@ func TestCluster(t *testing.T) {
 		}
 		if err := s.Revoke(t.Context(), lease); err != nil {
 			t.Errorf("Revoke: %v", err)
+		}
+		if b := <-s.Watch(t.Context(), "", r.Revision-1); !errors.Is(b.Err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("a watch of others' keys: %+v", b)
+		}
+		if _, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "other"}}}); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("a write to others' keys: %v", err)
 		}
 		if err := s.Compact(t.Context(), r.Revision); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("Compact, which is for root: %v", err)

@@ -10,5 +10,5 @@ func freeBytes(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return 0, err
 	}
-	return uint64(fs.Bavail) * uint64(fs.Bsize), nil //nolint:gosec,unconvert // types differ by system; both are counts
+	return uint64(fs.Bavail) * uint64(fs.Bsize), nil //nolint:unconvert // types differ by system; both are counts
 }

@@ -52,7 +52,7 @@ type member struct {
 	reclaimed time.Time
 }
 
-func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
+func openEmbedded(ctx context.Context, cfg Config) (*Store, error) { //nolint:contextcheck // the store outlives ctx
 	defaults(&cfg)
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (m *member) look() {
 	if err != nil {
 		return // a disk that does not tell is no reason to refuse
 	}
-	reserve := uint64(m.cfg.ReserveBytes) //nolint:gosec // validated
+	reserve := uint64(m.cfg.ReserveBytes)
 	low := m.diskLow.Load()
 	if low {
 		reserve += reserve / 8 // so that it does not go back and forth

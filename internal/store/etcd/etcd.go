@@ -3,8 +3,8 @@
 //
 // An embedded store compacts its history, gives space back when its quota is near, and
 // refuses writes that need space before the disk is used up. An external cluster is
-// its operator's: there only what a store.Store promises is asked of it, with keys
-// under [Config].Prefix.
+// its operator's: there only what a store.Store promises is asked of it, and a user who
+// may read and write keys that begin with "laneway/" will do.
 package etcd
 
 import (
@@ -43,8 +43,12 @@ const (
 	keepAliveTimeout = 3 * time.Second
 	maxRedial        = 2 * time.Second
 	versionTimeout   = 2 * time.Second
-	minMajor         = 3
-	minMinor         = 6
+
+	// probe is a key that nobody writes, for reads that want the revision alone. It is
+	// one that a user for Laneway's keys may read.
+	probe    = "laneway/-"
+	minMajor = 3
+	minMinor = 6
 )
 
 // Config says where the store is. Exactly one of Dir and Endpoints is set.
@@ -57,11 +61,11 @@ type Config struct {
 	// TLS is for an external cluster. Nil: plain connections.
 	TLS *tls.Config
 	// Username and Password are for an external cluster with authentication. The user
-	// needs to read and write keys under Prefix, and for [Store.Compact] etcd's role
+	// needs to read and write keys under Prefix + "laneway/", and for [Store.Compact] etcd's role
 	// root; nothing else needs it.
 	Username, Password string
 	// Prefix comes before each key that the store is given, and is no part of those it
-	// returns. Default: none if embedded, "laneway/" if external.
+	// returns. Default: none.
 	Prefix string
 	// QuotaBytes bounds the database of an embedded store (default
 	// [DefaultQuotaBytes]): beyond it, writes that need space are refused.
@@ -146,9 +150,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{prefix: cfg.Prefix}
-	if s.prefix == "" {
-		s.prefix = "laneway/"
-	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	client, err := clientv3.New(clientv3.Config{
 		Context:   s.life,
@@ -249,7 +250,7 @@ func (s *Store) enter(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, store.ErrClosed
 	}
 	s.calls.Add(1)
-	cancel := func() {}
+	var cancel context.CancelFunc
 	if _, limited := ctx.Deadline(); limited {
 		ctx, cancel = context.WithCancel(ctx)
 	} else {
@@ -274,6 +275,11 @@ func (s *Store) fail(ctx context.Context, err error) error {
 		// What was sent may have taken effect.
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
+	return classify(err)
+}
+
+// classify says what etcd's error is in terms of package store.
+func classify(err error) error {
 	for _, known := range []struct{ etcd, ours error }{
 		{rpctypes.ErrNoSpace, store.ErrFull},
 		{rpctypes.ErrCompacted, store.ErrCompacted},
@@ -300,8 +306,7 @@ func (s *Store) fail(ctx context.Context, err error) error {
 
 // code is err's, in either of the forms that etcd's client returns.
 func code(err error) codes.Code {
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return e.Code()
 	}
 	return status.Code(err)

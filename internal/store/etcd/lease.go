@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, id store.LeaseID) (time.Duration, err
 		return 0, err
 	}
 	defer leave()
-	ttl, err := s.renewers[uint64(id)%renewStreams].renew(ctx, int64(id)) //nolint:gosec // any number spreads them
+	ttl, err := s.renewers[uint64(id)%renewStreams].renew(ctx, int64(id))
 	switch {
 	case err != nil:
 		return 0, s.fail(caller, err)

@@ -89,7 +89,7 @@ func (r *renewer) send(ctx context.Context, id int64) (<-chan renewed, error) {
 		return nil, ctx.Err()
 	}
 	if r.stream == nil || r.stream.ended() {
-		stream, err := r.open()
+		stream, err := r.open() //nolint:contextcheck // it serves others after this one
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64) <-chan st
 	s.calls.Go(func() {
 		wctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.life, cancel)()
+		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the store ends its watches
 		w := &watch{store: s, feed: feed, prefix: s.prefix + prefix, from: from}
 		err := w.run(wctx)
 		if wctx.Err() != nil {
@@ -110,7 +110,7 @@ func (w *watch) run(ctx context.Context) error {
 func (w *watch) known(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	got, err := w.store.client.Get(ctx, w.store.prefix+"-")
+	got, err := w.store.client.Get(ctx, w.store.prefix+probe)
 	if err != nil {
 		return w.store.fail(ctx, err)
 	}
@@ -195,7 +195,7 @@ func (w *watch) broken(err error) error {
 	if w.store.life.Err() != nil {
 		return errEnded
 	}
-	return w.store.fail(context.WithoutCancel(w.store.life), err)
+	return classify(err)
 }
 
 // take delivers one answer of the server.

@@ -144,7 +144,7 @@ type scribe struct {
 }
 
 func (c *scribe) work(t *testing.T, s store.Store, writer, rounds int) {
-	random := rand.New(rand.NewPCG(uint64(writer), 2)) //nolint:gosec // what is written
+	random := rand.New(rand.NewPCG(uint64(writer), 2))
 	there := map[string]bool{}
 	for i := range rounds {
 		var txn store.Txn
