@@ -22,7 +22,7 @@ func TestReleasedModules(t *testing.T) {
 	shared := strings.TrimSpace(runIn(t, user, nil, "go", "env", "GOMODCACHE"))
 	environment := []string{
 		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(shared, "cache", "download") + "," + base,
-		"GONOSUMDB=github.com/laneway-dev", "GOFLAGS=-modcacherw", "GOBIN=" + bin,
+		"GONOSUMDB=github.com/laneway-dev", "GOFLAGS=-modcacherw -trimpath", "GOBIN=" + bin,
 		// A module cache of its own, so that nothing of this test stays behind; the
 		// shared one serves as a proxy for all that is third-party.
 		"GOMODCACHE=" + filepath.Join(user, "modules"),
