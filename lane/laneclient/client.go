@@ -83,7 +83,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	v := &viewer{c: c, link: c.link, inbox: make(chan message, inboxLength), avoid: -1}
+	v := newViewer(c)
 	if cfg.SnapshotFile != "" {
 		c.saver = &saver{path: cfg.SnapshotFile, wake: make(chan struct{}, 1)}
 		c.readFile(ctx, v)

@@ -15,13 +15,13 @@ type dispatcher struct {
 }
 
 type subscriber struct {
-	mu      sync.Mutex // held during a call, so that cancel waits for it
-	gone    bool
+	turn    chan struct{} // holds a token during a call, so that cancel waits for it
+	gone    bool          // guarded by turn
 	changed func()
 }
 
 func (d *dispatcher) subscribe(changed func()) (cancel func()) {
-	s := &subscriber{changed: changed}
+	s := &subscriber{turn: make(chan struct{}, 1), changed: changed}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.subs = append(slices.Clip(d.subs), s)
@@ -29,9 +29,9 @@ func (d *dispatcher) subscribe(changed func()) (cancel func()) {
 		d.mu.Lock()
 		d.subs = slices.DeleteFunc(slices.Clone(d.subs), func(o *subscriber) bool { return o == s })
 		d.mu.Unlock()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.turn <- struct{}{}
 		s.gone = true
+		<-s.turn
 	}
 }
 
@@ -52,8 +52,8 @@ func (d *dispatcher) run(ctx context.Context) {
 }
 
 func (s *subscriber) call() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	if !s.gone {
 		s.changed()
 	}

@@ -16,6 +16,7 @@ type proof struct {
 	seq      uint64 // rises with every answer
 	opened   uint64 // revision at which the session was opened
 	lost     bool   // the session replaced one that the control plane had lost
+	reset    bool   // the registry is behind what the view had reached before: it is another one
 }
 
 // link is what the client's goroutines share.

@@ -44,6 +44,10 @@ func decodeChange(e Event) (ch change, known bool, err error) {
 		ch.obj = &Route{}
 	case KindRules:
 		ch.obj = &Rule{}
+	case KindSessions: // this client's own: only its end is news
+		if e.Type == EventPut {
+			return ch, false, nil
+		}
 	default:
 		return ch, false, nil
 	}

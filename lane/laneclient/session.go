@@ -32,6 +32,7 @@ type keeper struct {
 	ttl     time.Duration
 	opened  uint64
 	lost    bool
+	reset   bool
 	due     time.Time // of the next renewal
 	retry   backoff
 	refused time.Time // when to offer a refused instance again; zero: now
@@ -155,7 +156,7 @@ func (k *keeper) open(ctx context.Context) error {
 	if cfg.Owned || cfg.registers() {
 		s.Instance = cfg.Service + "/" + cfg.Instance
 	}
-	started := time.Now()
+	started, before := time.Now(), k.c.View().Revision
 	opened, err := OpenSession(ctx, k.c.API, s)
 	if err != nil {
 		return fmt.Errorf("open a session: %w", err)
@@ -164,6 +165,7 @@ func (k *keeper) open(ctx context.Context) error {
 		return errors.New("open a session: the answer names none")
 	}
 	k.id, k.opened, k.refused = opened.Name, opened.Revision, time.Time{}
+	k.reset = opened.Revision < before
 	k.setTTL(time.Duration(opened.TTL), started)
 	k.prove(opened.Revision)
 	k.c.log.InfoContext(ctx, "session is open", "session", k.id, "revision", opened.Revision)
@@ -186,7 +188,7 @@ func (k *keeper) prove(revision uint64) {
 	l.update(func() {
 		l.proof = proof{
 			session: k.id, revision: revision, at: time.Now(), replica: int(k.c.current.Load()),
-			seq: l.proof.seq + 1, opened: k.opened, lost: k.lost,
+			seq: l.proof.seq + 1, opened: k.opened, lost: k.lost, reset: k.reset,
 		}
 		l.fatal = nil
 	})

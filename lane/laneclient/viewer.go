@@ -86,6 +86,13 @@ type viewer struct {
 	seenFailed uint64
 }
 
+func newViewer(c *Client) *viewer {
+	return &viewer{
+		c: c, link: c.link, inbox: make(chan message, inboxLength), avoid: -1,
+		retry: backoff{least: retryLeast, most: retryMost},
+	}
+}
+
 func (v *viewer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -136,7 +143,7 @@ func (v *viewer) steer(ctx context.Context) {
 	v.followProof(p, now)
 	v.checkLag(ctx, now)
 	v.checkNext(now)
-	selects, joined := v.wanted()
+	selects, joined := v.wanted(p.session)
 	fits := v.cur != nil && v.cur.model.session == p.session && v.cur.model.selects == joined && !v.relist && !v.replace
 	if fits {
 		v.drop(&v.next) // it was opened for what is no longer so
@@ -208,8 +215,8 @@ func (v *viewer) retryLater(replica int, now time.Time) {
 }
 
 // wanted lists what should be watched, sorted.
-func (v *viewer) wanted() (selects []string, joined string) {
-	selects = []string{string(KindLanes), string(KindServices)}
+func (v *viewer) wanted(session string) (selects []string, joined string) {
+	selects = []string{string(KindLanes), string(KindServices), string(KindSessions) + ":name=" + session}
 	needs := 0
 	v.link.read(func() {
 		needs = len(v.link.needs)
@@ -304,24 +311,32 @@ func (v *viewer) handle(ctx context.Context, m message) {
 		v.ended(ctx, f, err)
 		return
 	}
+	if m.Type == EventDelete && m.Kind == KindSessions {
+		signal(v.link.renew) // which finds that it is gone, and opens another
+	}
 	if f != v.next || !f.model.synced {
 		return
 	}
 	if f.caughtUp.IsZero() {
 		f.caughtUp = time.Now()
 	}
-	if f.model.complete >= v.floor(f) {
+	if v.level(f.model) {
 		v.adopt(ctx)
 	}
 }
 
-// floor is the revision that a feed must have reached to be shown: never less than
-// the view has, in one session; and never less than when the session was opened.
-func (v *viewer) floor(f *feed) uint64 {
-	if v.model != nil && v.model.session == f.model.session {
-		return v.model.complete
+// level reports whether a feed's model may be shown: a view never goes back, unless
+// the registry has.
+func (v *viewer) level(m *model) bool {
+	p := v.link.current()
+	another := v.model == nil || v.model.session != m.session
+	if another && m.complete < p.opened {
+		return false
 	}
-	return v.link.current().opened
+	if v.model == nil || another && p.reset {
+		return true
+	}
+	return m.seen >= v.model.seen && m.complete >= v.model.complete
 }
 
 // adopt makes next the feed that is shown.
@@ -421,7 +436,7 @@ func (v *viewer) publish(ctx context.Context) {
 		return
 	}
 	now := time.Now()
-	if len(v.model.held) > 0 && !now.Before(v.heldUntil) {
+	if !now.Before(v.heldUntil) && (len(v.model.held) > 0 || !v.heldUntil.IsZero()) {
 		v.heldUntil = v.model.release(now)
 	}
 	old := v.c.view.Load()

@@ -187,11 +187,23 @@ func (c *Control) AddLane(name string, parent ...string) {
 // fails the test if the control plane refuses.
 func (c *Control) AddInstance(service, name, lane string, addresses ...string) {
 	c.t.Helper()
+	c.addInstance(c.API(), service, name, lane, addresses)
+}
+
+// AddInstanceAt is AddInstance at one replica, while others may not answer.
+func (c *Control) AddInstanceAt(replica int, service, name, lane string, addresses ...string) {
+	c.t.Helper()
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{c.replicas[replica].URL()}, Transport: c.transport})
+	c.addInstance(api, service, name, lane, addresses)
+}
+
+func (c *Control) addInstance(api *laneclient.API, service, name, lane string, addresses []string) {
+	c.t.Helper()
 	i := &laneclient.Instance{Meta: laneclient.Meta{Name: name}, Service: service, Lane: lane}
 	for _, a := range addresses {
 		i.Endpoints = append(i.Endpoints, laneclient.Endpoint{Protocol: "http", Address: a})
 	}
-	if _, err := laneclient.Put(c.context(), c.API(), i); err != nil {
+	if _, err := laneclient.Put(c.context(), api, i); err != nil {
 		c.t.Fatalf("register %s/%s: %v", service, name, err)
 	}
 }
@@ -313,16 +325,16 @@ func (r *Replica) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // wait lets the delay pass; false: the request is over.
 func (r *Replica) wait(ctx context.Context) bool {
 	r.mu.Lock()
-	d := r.delay
+	d, stopped := r.delay, r.ctx == nil
 	r.mu.Unlock()
-	if d <= 0 {
-		return ctx.Err() == nil
+	if d <= 0 || stopped {
+		return !stopped && ctx.Err() == nil
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return ctx.Err() == nil
+		return ctx.Err() == nil && r.running()
 	case <-ctx.Done():
 		return false
 	}

@@ -85,3 +85,12 @@ func ReadReport(t testing.TB, resp *http.Response) Report {
 	}
 	return r
 }
+
+// NewHandler serves h on a port of loopback until the test ends, and returns its
+// URL.
+func NewHandler(t testing.TB, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
