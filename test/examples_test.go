@@ -37,7 +37,7 @@ func TestExamples(t *testing.T) {
 					color, instance = "green", "i2"
 				}
 				poll(t, 20*time.Second, func() error {
-					status, body, _, err := get(t, s.addresses["gateway"], host, "/")
+					status, body, err := get(t, s.addresses["gateway"], host, "/")
 					if err != nil {
 						return err
 					}

@@ -78,7 +78,7 @@ func TestRunServersOfOtherLanguages(t *testing.T) {
 				t.Errorf("got %+v, want one endpoint %s in lane green", i, tt.address)
 			}
 			poll(t, seenAtOnce, func() error {
-				status, body, _, err := get(t, s.addresses["gateway"], "green--"+tt.service+".lane.localhost", "/")
+				status, body, err := get(t, s.addresses["gateway"], "green--"+tt.service+".lane.localhost", "/")
 				if err != nil || status != http.StatusOK || body != tt.want {
 					return fmt.Errorf("got %d %q %w, want %q", status, body, err, tt.want)
 				}
@@ -210,20 +210,20 @@ func TestRunExitStatus(t *testing.T) {
 		{"port in use", []string{"--listen", port(s.addresses["control"]), "--", "true"}, 1, "is in use by another process"},
 		{"unreachable", []string{"--control", "http://127.0.0.1:1", "--", "true"}, 1, "control plane not reachable at http://127.0.0.1:1: start `laneway server`"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			_, stderr, status := s.cli(t, append([]string{"run", "--service", "exits"}, tt.args...)...)
-			if status != tt.want || !strings.Contains(stderr, tt.stderr) {
-				t.Errorf("exit status %d, want %d and %q in: %s", status, tt.want, tt.stderr, stderr)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		if left := s.instances(t, "exits"); len(left) != 0 {
-			t.Errorf("left in the registry: %v", left)
+	t.Run("commands", func(t *testing.T) { // returns when all of them have
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				_, stderr, status := s.cli(t, append([]string{"run", "--service", "exits"}, tt.args...)...)
+				if status != tt.want || !strings.Contains(stderr, tt.stderr) {
+					t.Errorf("exit status %d, want %d and %q in: %s", status, tt.want, tt.stderr, stderr)
+				}
+			})
 		}
 	})
+	if left := s.instances(t, "exits"); len(left) != 0 {
+		t.Errorf("left in the registry: %v", left)
+	}
 }
 
 func port(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }

@@ -39,15 +39,15 @@ func TestServerReady(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/v1/openapi.json"} {
-		if status, body, _, err := get(t, addresses["control"], "x", path); err != nil || status != http.StatusOK {
+		if status, body, err := get(t, addresses["control"], "x", path); err != nil || status != http.StatusOK {
 			t.Errorf("GET %s: %d %s %v", path, status, body, err)
 		}
 	}
-	_, body, _, err := get(t, addresses["control"], "x", "/readyz")
+	_, body, err := get(t, addresses["control"], "x", "/readyz")
 	if err != nil || !strings.Contains(body, `"gateway"`) || !strings.Contains(body, `"control"`) {
 		t.Errorf("/readyz is %q, want it by role", body)
 	}
-	_, body, _, err = get(t, addresses["control"], "x", "/metrics")
+	_, body, err = get(t, addresses["control"], "x", "/metrics")
 	if err != nil || !strings.Contains(body, "laneway_build_info{version=") || !strings.Contains(body, "laneway_view_stale 0") || !strings.Contains(body, "laneway_gateway_requests_in_flight") {
 		t.Errorf("/metrics misses build, view or gateway: %s", body)
 	}
@@ -193,7 +193,7 @@ func startRoles(t *testing.T) *roles {
 func ready(t *testing.T, s *server) (laneclient.Health, error) {
 	t.Helper()
 	var h laneclient.Health
-	_, body, _, err := get(t, s.addresses["admin"], "x", "/readyz")
+	_, body, err := get(t, s.addresses["admin"], "x", "/readyz")
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &h)
 	}
@@ -246,7 +246,7 @@ func TestControlPlaneGoesAndComes(t *testing.T) {
 	if h, err := ready(t, r.gateway); err != nil || !h.OK {
 		t.Errorf("/readyz of a gateway that routes by its last view: %+v %v", h, err)
 	}
-	_, metrics, _, err := get(t, r.gateway.addresses["admin"], "x", "/metrics")
+	_, metrics, err := get(t, r.gateway.addresses["admin"], "x", "/metrics")
 	if err != nil || !strings.Contains(metrics, "laneway_view_stale 1") {
 		t.Errorf("metrics do not say that the view is stale: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestGatewayWithoutAView(t *testing.T) {
 		"--ready-file", file, "--listen", "gateway=127.0.0.1:0,inside=127.0.0.1:0,admin="+admin)
 	// Nobody tells its admin address before it is ready, so it has to be given one.
 	poll(t, 15*time.Second, func() error {
-		status, body, _, err := get(t, admin, "x", "/readyz")
+		status, body, err := get(t, admin, "x", "/readyz")
 		if err == nil && (status != http.StatusServiceUnavailable || !strings.Contains(body, "has no view of the registry yet")) {
 			err = fmt.Errorf("/readyz: %d %s, want that it has no view", status, body)
 		}

@@ -44,6 +44,9 @@ type serviceReport struct {
 	Env      map[string]string
 }
 
+// say writes a line to standard output, which the test reads.
+func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
+
 func answer(w http.ResponseWriter, r *http.Request) {
 	report := serviceReport{
 		Instance: os.Getenv("LANEWAY_INSTANCE"), Color: r.Header.Get("v-traffic-lane"), PID: os.Getpid(), Env: map[string]string{},
@@ -90,7 +93,7 @@ func serveLoopback6() error { return listenAndAnswer("[::1]:"+os.Getenv("PORT"),
 
 // consume listens on nothing.
 func consume() error {
-	fmt.Println("consuming as", os.Getenv("LANEWAY_INSTANCE"), "port", os.Getenv("PORT"))
+	say("consuming as", os.Getenv("LANEWAY_INSTANCE"), "port", os.Getenv("PORT"))
 	<-terminated()
 	return nil
 }
@@ -98,7 +101,7 @@ func consume() error {
 // ignoreTerm cannot be asked to end.
 func ignoreTerm() error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	fmt.Println("deaf", os.Getpid())
+	say("deaf", os.Getpid())
 	select {}
 }
 
@@ -111,7 +114,7 @@ func haveChild() error {
 	if err := child.Start(); err != nil {
 		return err
 	}
-	fmt.Println("child", child.Process.Pid)
+	say("child", child.Process.Pid)
 	deadline := time.Now().Add(10 * time.Second)
 	for os.Getenv("TEST_CHILD") == "http" && time.Now().Before(deadline) {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+os.Getenv("PORT"))
@@ -131,10 +134,10 @@ func haveChild() error {
 func noteSignals() error {
 	signals := make(chan os.Signal, 10)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGINT)
-	fmt.Println("noting")
+	say("noting")
 	for ints := 0; ints < 2; {
 		sig := <-signals
-		fmt.Println("got", sig)
+		say("got", sig)
 		if sig == syscall.SIGINT {
 			ints++
 		}
@@ -148,7 +151,7 @@ func useSDK() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("session", client.Session())
+	say("session", client.Session())
 	err = serveHTTP()
 	_ = client.Close()
 	return err
@@ -241,9 +244,9 @@ func (s *server) gone(t *testing.T, service, name string, within time.Duration) 
 
 // ask sends a request through the edge and returns what the service that got it
 // says.
-func (s *server) ask(t *testing.T, host string, headers ...string) (serviceReport, error) {
+func (s *server) ask(t *testing.T, host string) (serviceReport, error) {
 	t.Helper()
-	status, body, _, err := get(t, s.addresses["gateway"], host, "/", headers...)
+	status, body, err := get(t, s.addresses["gateway"], host, "/")
 	if err != nil {
 		return serviceReport{}, err
 	}

@@ -57,8 +57,7 @@ func explainError(urls []string, err error) error {
 		return err
 	}
 	err = none.Err
-	var call *url.Error
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*url.Error](err); ok {
 		err = call.Err // without the URL, which has been named
 	}
 	return &unreachable{urls: urls, err: err}
@@ -112,9 +111,9 @@ func filter(pairs ...string) url.Values {
 // objectPath is the path of an object; the parts of its name are its own to
 // escape.
 func objectPath(kind laneclient.Kind, name ...string) string {
-	path := "/v1/" + string(kind)
+	parts := []string{"/v1", string(kind)}
 	for _, n := range name {
-		path += "/" + url.PathEscape(n)
+		parts = append(parts, url.PathEscape(n))
 	}
-	return path
+	return strings.Join(parts, "/")
 }

@@ -207,8 +207,7 @@ func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) err
 	for _, s := range steps {
 		if !dryRun {
 			if err := c.apply(ctx, s); err != nil {
-				var p *laneclient.Problem
-				if !errors.As(err, &p) {
+				if _, refused := errors.AsType[*laneclient.Problem](err); !refused {
 					return err
 				}
 				failed++

@@ -56,8 +56,7 @@ func report(stderr io.Writer, cmd *cobra.Command, err error) int {
 		return 0
 	}
 	code := exitFailed
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		code = e.code
 		if e.err == nil {
 			return code

@@ -125,8 +125,7 @@ func strictJSON(text []byte, into any) error {
 	if err == nil {
 		return nil
 	}
-	var mistyped *json.UnmarshalTypeError
-	if errors.As(err, &mistyped) {
+	if mistyped, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: is a %s, which it cannot be", mistyped.Field, mistyped.Value)
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))

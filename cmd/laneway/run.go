@@ -129,19 +129,17 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	defer cancel()
 	running, err := deploy.Start(starting, *p)
 	if err != nil {
-		var name *lane.NameError
-		if errors.As(err, &name) {
+		if _, ok := errors.AsType[*lane.NameError](err); ok {
 			return usageError(err)
 		}
 		return startError(p.Control, err)
 	}
 	exit, err := superviseSignals(running, signals, p.Drain)
-	var refused *deploy.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*deploy.RefusedError](err); ok {
 		return refused
 	}
 	if err != nil {
-		p.Log.Warn("left the registry uncleanly, its lease ends it within seconds", "service", p.Service, "instance", running.Instance(), "error", err)
+		p.Log.WarnContext(ctx, "left the registry uncleanly, its lease ends it within seconds", "service", p.Service, "instance", running.Instance(), "error", err)
 	}
 	if exit.Code != 0 {
 		return &exitError{code: exit.Code, err: unserved(running, exit)}
@@ -151,8 +149,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 
 // startError tells how to reach the control plane where that is what failed.
 func startError(urls []string, err error) error {
-	var local *deploy.LocalError
-	if errors.As(err, &local) {
+	if _, ok := errors.AsType[*deploy.LocalError](err); ok {
 		return err
 	}
 	return explainError(urls, err)
@@ -196,7 +193,7 @@ func superviseSignals(r *deploy.Running, signals <-chan os.Signal, drain time.Du
 		case sig := <-signals:
 			if n, ok := sig.(syscall.Signal); ok && (n == syscall.SIGTERM || n == syscall.SIGINT) && !stopping {
 				stopping = true
-				go r.StopWith(n, drain) // ends with the process
+				go func() { _, _ = r.StopWith(n, drain) }() // ends with the process, and Wait tells of it
 				continue
 			}
 			_ = r.Signal(sig) // one that has ended needs none

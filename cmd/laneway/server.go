@@ -94,7 +94,7 @@ and reports every problem with the path of its field.`,
 
 // flatten lists the errors that were joined.
 func flatten(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // this very error, not one that it wraps
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
 	}
@@ -221,7 +221,7 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 			err = errors.Join(err, f())
 		}
 	}()
-	if err := n.listen(); err != nil {
+	if err := n.listen(ctx); err != nil {
 		return err
 	}
 	// The control plane comes first and goes last: a gateway of this process reads
@@ -254,9 +254,9 @@ func newMetrics() *prometheus.Registry {
 
 // listen opens all listeners, so that every address is known, and a port that is
 // taken is told of, before anything starts.
-func (n *node) listen() error {
+func (n *node) listen(ctx context.Context) error {
 	for _, name := range n.cfg.listeners() {
-		l, err := net.Listen("tcp", n.cfg.Listen[name])
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", n.cfg.Listen[name])
 		if err != nil {
 			return fmt.Errorf("listen for %s: %w; end what listens there, or choose another address with --listen %s=HOST:PORT", name, err, name)
 		}

@@ -108,11 +108,11 @@ func TestChoosePorts(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	port := taken.Addr().(*net.TCPAddr).Port
 	s := &supervisor{cfg: Process{Listen: []Listen{{Port: port}}}}
-	if err := s.choosePorts(); err == nil || !strings.Contains(err.Error(), "in use") {
+	if err := s.choosePorts(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("got %v, want that the port is in use", err)
 	}
 	s = &supervisor{cfg: Process{Listen: make([]Listen, 20)}}
-	if err := s.choosePorts(); err != nil {
+	if err := s.choosePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[int]bool{}
@@ -123,7 +123,7 @@ func TestChoosePorts(t *testing.T) {
 		seen[p] = true
 	}
 	s = &supervisor{cfg: Process{Listen: []Listen{{Port: 1234}, {Port: 1234}}}}
-	if err := s.choosePorts(); err == nil {
+	if err := s.choosePorts(t.Context()); err == nil {
 		t.Error("a port that is given twice was taken")
 	}
 }
@@ -139,7 +139,7 @@ func TestProbeFindsTheLoopback(t *testing.T) {
 		if got, ok := probe(t.Context(), port); !ok || got != l.Addr().String() {
 			t.Errorf("probe = %q, %v; want %s", got, ok, l.Addr())
 		}
-		if free(port) {
+		if free(t.Context(), port) {
 			t.Errorf("free(%d) while %s listens", port, l.Addr())
 		}
 		_ = l.Close()

@@ -22,7 +22,7 @@ var loopbacks = [...]string{"127.0.0.1", "::1"}
 
 // choosePorts fills in ports that were left open, and makes sure that those that
 // were given are free: else it would be a stranger that gets registered.
-func (s *supervisor) choosePorts() error {
+func (s *supervisor) choosePorts(ctx context.Context) error {
 	taken := map[int]bool{}
 	for _, l := range s.cfg.Listen {
 		if l.Port == 0 {
@@ -32,7 +32,7 @@ func (s *supervisor) choosePorts() error {
 			return fmt.Errorf("port %d is given twice", l.Port)
 		}
 		taken[l.Port] = true
-		if !free(l.Port) {
+		if !free(ctx, l.Port) {
 			return fmt.Errorf("port %d is in use by another process: end that one, or choose another port (0 takes a free one)", l.Port)
 		}
 	}
@@ -40,7 +40,7 @@ func (s *supervisor) choosePorts() error {
 		if s.cfg.Listen[i].Port != 0 {
 			continue
 		}
-		port, err := choosePort(taken)
+		port, err := choosePort(ctx, taken)
 		if err != nil {
 			return err
 		}
@@ -50,10 +50,10 @@ func (s *supervisor) choosePorts() error {
 	return nil
 }
 
-func choosePort(taken map[int]bool) (int, error) {
+func choosePort(ctx context.Context, taken map[int]bool) (int, error) {
 	for range 1000 {
-		port := firstPort + rand.IntN(portCount)
-		if !taken[port] && free(port) {
+		port := firstPort + rand.IntN(portCount) //nolint:gosec // no secret: it only has to be another one most times
+		if !taken[port] && free(ctx, port) {
 			return port, nil
 		}
 	}
@@ -61,9 +61,9 @@ func choosePort(taken map[int]bool) (int, error) {
 }
 
 // free reports whether nobody listens on the port, on any address of this host.
-func free(port int) bool {
+func free(ctx context.Context, port int) bool {
 	for _, host := range append([]string{""}, loopbacks[:]...) {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			if host == "::1" && !errors.Is(err, syscall.EADDRINUSE) {
 				continue // a host without IPv6

@@ -63,7 +63,7 @@ func start(ctx context.Context, cfg Process) (*Running, error) {
 	if err := s.reg.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.choosePorts(); err != nil {
+	if err := s.choosePorts(ctx); err != nil {
 		return nil, &LocalError{err}
 	}
 	started := make(chan error, 1)

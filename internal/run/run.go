@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -137,8 +138,7 @@ func (g *Group) stop(ctx context.Context, log *slog.Logger, parts []*part) error
 	defer deadline.Stop()
 	over := false
 	var errs []error
-	for i := len(parts) - 1; i >= 0; i-- {
-		p := parts[i]
+	for _, p := range slices.Backward(parts) {
 		p.cancel()
 		if !over {
 			select {
