@@ -320,7 +320,7 @@ func (w *registryWatcher) follow(ctx context.Context, list bool) (again bool, er
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return list, nil //nolint:nilerr // the server is down
+		return list, nil // the server is down
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch resp.StatusCode {
@@ -338,10 +338,10 @@ func (w *registryWatcher) follow(ctx context.Context, list bool) (again bool, er
 		var e laneclient.Event
 		if err := d.Decode(&e); err != nil {
 			if list {
-				return true, nil //nolint:nilerr // cut off before it was synced: nothing to go by
+				return true, nil // cut off before it was synced: nothing to go by
 			}
 			w.spans = append(w.spans, span)
-			return false, nil //nolint:nilerr // the server was killed
+			return false, nil // the server was killed
 		}
 		if e.Type == laneclient.EventCompacted {
 			w.compacted++

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -33,6 +32,11 @@ const (
 	// reclaimPause is the least time between two attempts to give space back: each
 	// rewrites the database.
 	reclaimPause = 5 * time.Second
+	// reclaimLeast is how many bytes are worth it.
+	reclaimLeast = 16 << 20
+	// keepFiles is how many segments of the log and snapshots are kept that a start no
+	// longer needs. etcd keeps more for other members.
+	keepFiles = 2
 )
 
 // member is the etcd of an embedded store.
@@ -43,7 +47,7 @@ type member struct {
 	lock   *fileutil.LockedFile
 	log    *slog.Logger
 
-	diskLow atomic.Bool // less than the reserve is free
+	disk    *disk
 	tending sync.WaitGroup
 	stop    context.CancelFunc
 
@@ -70,7 +74,8 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) { //nolint:co
 	}
 	client := v3client.New(server.Server)
 	m := &member{cfg: cfg, server: server, client: client, lock: lock, log: cfg.Log}
-	m.look()
+	m.disk = &disk{dir: cfg.Dir, reserve: uint64(cfg.ReserveBytes), free: cfg.free, log: cfg.Log}
+	m.disk.check()
 	s := &Store{
 		prefix: cfg.Prefix, client: client, member: m,
 		watch: adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server.Server)),
@@ -110,6 +115,7 @@ func start(ctx context.Context, cfg Config) (*embed.Etcd, error) {
 	c.EnableGRPCGateway = false
 	c.QuotaBackendBytes = cfg.QuotaBytes
 	c.MaxTxnOps = store.MaxTxnOps
+	c.MaxWalFiles, c.MaxSnapFiles = keepFiles, keepFiles
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
 	server, err := embed.StartEtcd(c)
 	if err != nil {
@@ -143,12 +149,10 @@ func (m *member) close() {
 
 func (m *member) health() error {
 	switch {
-	case m.diskLow.Load():
-		return fmt.Errorf("%w: less than %d bytes of the disk are free", store.ErrFull, m.cfg.ReserveBytes)
 	case m.alarmed():
 		return fmt.Errorf("%w: the quota of %d bytes is used up", store.ErrFull, m.cfg.QuotaBytes)
 	default:
-		return nil
+		return m.disk.admit(0)
 	}
 }
 
@@ -171,34 +175,12 @@ func (m *member) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		m.look()
+		m.disk.check()
 		if err := m.trim(ctx); err != nil && ctx.Err() == nil {
 			m.log.WarnContext(ctx, "history of the registry not compacted", "error", err)
 		}
 		if err := m.reclaim(ctx); err != nil && ctx.Err() == nil {
 			m.log.WarnContext(ctx, "space of the registry not given back", "error", err)
-		}
-	}
-}
-
-// look finds out whether the disk has room. etcd cannot go on without it, so writes are
-// refused while there is still some.
-func (m *member) look() {
-	free, err := m.cfg.free(m.cfg.Dir)
-	if err != nil {
-		return // a disk that does not tell is no reason to refuse
-	}
-	reserve := uint64(m.cfg.ReserveBytes)
-	low := m.diskLow.Load()
-	if low {
-		reserve += reserve / 8 // so that it does not go back and forth
-	}
-	if now := free < reserve; now != low {
-		m.diskLow.Store(now)
-		if now {
-			m.log.Error("disk is nearly used up: the registry refuses writes", "free_bytes", free, "reserve_bytes", m.cfg.ReserveBytes)
-		} else {
-			m.log.Info("disk has room again: the registry takes writes", "free_bytes", free)
 		}
 	}
 }
@@ -225,18 +207,23 @@ func (m *member) compact(ctx context.Context, revision int64) error {
 }
 
 // reclaim gives space back when the database comes near its quota, of which etcd counts
-// also what is free inside it. At the quota it gives up all history for it.
+// also what is free inside it, or the disk its reserve. At either end it gives up all
+// history for it.
 func (m *member) reclaim(ctx context.Context) error {
-	backend, quota, alarmed := m.server.Server.Backend(), m.cfg.QuotaBytes, m.alarmed()
-	if (!alarmed && backend.Size() < quota/10*8) || time.Since(m.reclaimed) < reclaimPause {
+	backend, quota := m.server.Server.Backend(), m.cfg.QuotaBytes
+	alarmed, low := m.alarmed(), m.disk.admit(0) != nil
+	if (!alarmed && !low && backend.Size() < quota/10*8) || time.Since(m.reclaimed) < reclaimPause {
 		return nil
 	}
-	if alarmed {
+	if alarmed || low {
 		if err := m.compact(ctx, m.server.Server.KV().Rev()); err != nil {
 			return err
 		}
 	}
-	if backend.SizeInUse() >= quota/10*7 {
+	inUse := backend.SizeInUse()
+	// The database is written anew beside the old one: for that the reserve is there,
+	// half of it.
+	if backend.Size()-inUse < min(quota/10, reclaimLeast) || !m.disk.fits(inUse) {
 		return nil
 	}
 	m.reclaimed = time.Now()

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -227,6 +229,57 @@ func TestDiskNearlyFull(t *testing.T) {
 	free.Store(reserve * 2)
 	expect(nil)
 	put(t, s, "b", "1")
+}
+
+// TestDiskGetsFull fills a disk of limited size as fast as it goes: etcd must never take
+// all of it, whatever it preallocates, and when keys are deleted, writes go on.
+func TestDiskGetsFull(t *testing.T) {
+	const size = 450 << 20
+	dir := t.TempDir()
+	var most atomic.Int64
+	s := embedded(t, etcd.Config{Dir: dir}.WithFree(func() uint64 {
+		n := used(dir)
+		most.Store(max(most.Load(), n))
+		return uint64(max(size-n, 0))
+	}))
+	value := []byte(strings.Repeat("v", 500<<10))
+	n, err := 0, error(nil)
+	for ; err == nil; n++ {
+		_, err = s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: fmt.Sprint("k", n), Value: value}}})
+	}
+	if !errors.Is(err, store.ErrFull) || n < 100 {
+		t.Fatalf("write %d: %v", n, err)
+	}
+	if kvs, _, err := s.List(t.Context(), "k", "", 0); err != nil || len(kvs) != n-1 {
+		t.Fatalf("%d of %d keys, %v", len(kvs), n-1, err)
+	}
+	for i := range n {
+		if _, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: fmt.Sprint("k", i), Delete: true}}}); err != nil {
+			t.Fatalf("a deletion: %v", err)
+		}
+	}
+	poll(t, 30*time.Second, func() error {
+		_, err := s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "after", Value: value}}})
+		return err
+	})
+	t.Logf("full after %d writes, at most %d MB of %d used", n-1, most.Load()>>20, size>>20)
+	if most.Load() > size {
+		t.Errorf("at most %d bytes of %d were used", most.Load(), size)
+	}
+}
+
+// used is how much a directory has, which changes meanwhile.
+func used(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // gone since
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
 }
 
 func TestTooOld(t *testing.T) {

@@ -71,7 +71,9 @@ type Config struct {
 	// [DefaultQuotaBytes]): beyond it, writes that need space are refused.
 	QuotaBytes int64
 	// ReserveBytes is how much of Dir's disk is left free (default
-	// [DefaultReserveBytes]): with less, writes that need space are refused.
+	// [DefaultReserveBytes]): with less, writes that need space are refused. Much less
+	// than the default is not safe: etcd takes 64 MB at a time, and stops the process
+	// where it gets none.
 	ReserveBytes int64
 	// History is how many revisions an embedded store keeps at least (default
 	// [DefaultHistory]).

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -112,8 +111,10 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 		return store.Result{}, err
 	}
 	defer leave()
-	if grows(txn.Ops) && s.member != nil && s.member.diskLow.Load() {
-		return store.Result{}, fmt.Errorf("%w: the disk is nearly used up", store.ErrFull)
+	if n := grows(txn.Ops); n > 0 && s.member != nil {
+		if err := s.member.disk.admit(n); err != nil {
+			return store.Result{}, err
+		}
 	}
 	compares, gets := s.compares(txn.If)
 	got, err := s.client.Txn(ctx).If(compares...).Then(s.ops(txn.Ops)...).Else(gets...).Commit()
@@ -131,13 +132,15 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 	return result, nil
 }
 
-func grows(ops []store.Op) bool {
+// grows is how many bytes ops add, 0 if they only delete.
+func grows(ops []store.Op) int {
+	n := 0
 	for _, op := range ops {
 		if !op.Delete {
-			return true
+			n += len(op.Key) + len(op.Value)
 		}
 	}
-	return false
+	return n
 }
 
 func (s *Store) compares(conditions []store.Compare) (compares []clientv3.Cmp, gets []clientv3.Op) {

@@ -23,8 +23,10 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, er
 		return 0, err
 	}
 	defer leave()
-	if s.member != nil && s.member.diskLow.Load() {
-		return 0, fmt.Errorf("%w: the disk is nearly used up", store.ErrFull)
+	if s.member != nil {
+		if err := s.member.disk.admit(0); err != nil {
+			return 0, err
+		}
 	}
 	got, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 	if err != nil {
