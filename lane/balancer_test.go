@@ -94,19 +94,24 @@ func TestRoundRobinByWeight(t *testing.T) {
 // TestRoundRobinIsSmooth: the light ones are mixed among the heavy one's turns, so that
 // nobody waits for a long run of another to end.
 func TestRoundRobinIsSmooth(t *testing.T) {
-	b, c := steady(RoundRobin), choiceOf(t, "", Instance{Weight: 6}, Instance{Weight: 2}, Instance{Weight: 2})
-	run, longest, last := 0, 0, ""
-	for range 200 {
-		target := b.Next(c, t0, nil)
-		if target.Name != last {
-			run, last = 0, target.Name
+	for most, targets := range map[int][]Instance{
+		3: {{Weight: 6}, {Weight: 2}, {Weight: 2}},
+		5: {{Weight: 9}, {Weight: 1}, {Weight: 1}, {Weight: 1}},
+	} {
+		b, c := steady(RoundRobin), choiceOf(t, "", targets...)
+		run, longest, last := 0, 0, ""
+		for range 200 {
+			target := b.Next(c, t0, nil)
+			if target.Name != last {
+				run, last = 0, target.Name
+			}
+			run++
+			longest = max(longest, run)
+			b.Done(target, Success, t0)
 		}
-		run++
-		longest = max(longest, run)
-		b.Done(target, Success, t0)
-	}
-	if longest > 3 {
-		t.Errorf("%d turns in a row for one of weight 6 beside two of weight 2; at most 3 wanted", longest)
+		if longest > most {
+			t.Errorf("%d turns in a row for one of weight %d beside lighter ones; at most %d wanted", longest, targets[0].Weight, most)
+		}
 	}
 }
 
@@ -286,6 +291,13 @@ func TestHalfOpenWithoutEnd(t *testing.T) {
 }
 
 func TestEjectionGrowsToItsCap(t *testing.T) {
+	for _, outcome := range []Outcome{Refused, Failure} {
+		ejectionGrows(t, outcome)
+	}
+}
+
+func ejectionGrows(t *testing.T, outcome Outcome) {
+	t.Helper()
 	b, c := steady(RoundRobin), choiceOf(t, "", Instance{}, Instance{})
 	refuse(t, b, c, "i0", t0)
 	at, want := t0, firstEjection
@@ -298,7 +310,7 @@ func TestEjectionGrowsToItsCap(t *testing.T) {
 		if target.Name != "i0" {
 			t.Fatalf("ejection %d is longer than %v", n+1, want)
 		}
-		b.Done(target, Refused, at)
+		b.Done(target, outcome, at)
 		want = min(2*want, longestEjection)
 	}
 }
@@ -371,6 +383,21 @@ func TestAllEjectedAreUsed(t *testing.T) {
 		target := b.Next(c, t0, nil)
 		b.Done(target, Success, t0)
 		wantSpread(t, spread(b, c, t0, 10), map[string]int{target.Name: 10})
+	}
+}
+
+// TestAllEjectedForNoLonger: requests that go to ejected targets for want of better ones
+// do not prolong the ejection.
+func TestAllEjectedForNoLonger(t *testing.T) {
+	b, c := steady(RoundRobin), choiceOf(t, "", Instance{}, Instance{})
+	for range 40 {
+		b.Done(b.Next(c, t0, nil), Refused, t0)
+	}
+	back := b.Next(c, t0, nil)
+	b.Done(back, Success, t0)
+	at := t0.Add(firstEjection)
+	if target := b.Next(c, at, nil); target == back {
+		t.Error("the other one is not tried after its first ejection")
 	}
 }
 
@@ -577,6 +604,74 @@ func TestCountOverSnapshots(t *testing.T) {
 	for range 5 {
 		if got := b.Next(again, t0, nil).Name; got != "i1" {
 			t.Errorf("%s got a request, although i0 has ten under way", got)
+		}
+	}
+	// It is as good as ever, and as bad.
+	refuse(t, b, again, "i0", t0)
+	for range 20 {
+		if got := b.Next(again, t0, nil).Name; got != "i1" {
+			t.Errorf("%s got a request, although it has refused one", got)
+		}
+	}
+}
+
+// TestSameTargetsOtherRoom: a caller may take the room out of a choice.
+func TestSameTargetsOtherRoom(t *testing.T) {
+	b, c := steady(RoundRobin), choiceOf(t, "west", Instance{Room: "west"}, Instance{Room: "east"})
+	wantSpread(t, spread(b, c, t0, 4), map[string]int{"i0": 4})
+	c.Local = 0
+	wantSpread(t, spread(b, c, t0, 4), map[string]int{"i0": 2, "i1": 2})
+}
+
+// TestDraw: the second draw is never the first one again, and the others have their share.
+func TestDraw(t *testing.T) {
+	for _, targets := range [][]Instance{make([]Instance, 3), {{Weight: 1}, {Weight: 2}, {Weight: 3}}, {{Weight: 5}, {Weight: 1}}} {
+		c := choiceOf(t, "", targets...)
+		states := map[targetID]*targetState{}
+		for _, target := range c.Targets {
+			states[idOf(target)] = &targetState{}
+		}
+		v := newView(c.Targets, c.Local, states)
+		for other := -1; other < len(targets); other++ {
+			got := make([]int, len(targets))
+			sum, n := uint64(0), uint64(60_000)
+			for i, target := range c.Targets {
+				if i != other {
+					sum += weight(target)
+				}
+			}
+			for i := range n {
+				got[v.draw(mix(i), other)]++
+			}
+			for i, target := range c.Targets {
+				want := int(n * weight(target) / sum)
+				if i == other {
+					want = 0
+				}
+				if math.Abs(float64(got[i]-want)) > 700 || i == other && got[i] > 0 {
+					t.Errorf("beside %d: %d was drawn %d times, want about %d", other, i, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+func TestStepsOfCircles(t *testing.T) {
+	s := NewSnapshot(Input{Lanes: []Lane{
+		{Name: "one", Parent: "two"},
+		{Name: "two", Parent: "three"},
+		{Name: "three", Parent: "one"},
+		{Name: "tail", Parent: "one"},
+		{Name: "end", Parent: "tail"},
+		{Name: "self", Parent: "self"},
+		{Name: "top"},
+		{Name: "low", Parent: "top"},
+		{Name: "strict-a", Parent: "top"},
+		{Name: "cut", Parent: "strict-a"},
+	}})
+	for name, want := range map[Name]int{"one": 3, "two": 3, "three": 3, "tail": 4, "end": 5, "self": 1, "top": 1, "low": 2, "cut": 1} {
+		if got := s.lanes[name].steps; got != want {
+			t.Errorf("%s has %d steps, want %d", name, got, want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func newView(targets []*Target, local int, states map[targetID]*targetState) *vi
 	v.useTier()
 	v.weigh()
 	for i := range v.reach {
-		if due := v.states[i].due(); v.ejected[i] && !v.desperate && (v.due.IsZero() || due.Before(v.due)) {
+		if due := v.states[i].due(); v.ejected[i] && (v.due.IsZero() || due.Before(v.due)) {
 			v.due = due
 		}
 	}

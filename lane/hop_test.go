@@ -54,6 +54,14 @@ func TestHopIsOneLine(t *testing.T) {
 	}
 }
 
+func TestHopIsShort(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	line := lane.Hop{Service: long, Instance: long, Lane: lane.Name(long), Rule: lane.Rule(long), Reason: lane.Reason(long)}.String()
+	if _, err := lane.ParseHop(line); err != nil {
+		t.Errorf("a line of %d bytes: %v", len(line), err)
+	}
+}
+
 func TestTrail(t *testing.T) {
 	ctx, trail := lane.WithTrail(t.Context())
 	if lane.TrailFrom(ctx) != trail || lane.TrailFrom(t.Context()) != nil {

@@ -392,6 +392,27 @@ func TestTargetsStopWhenTold(t *testing.T) {
 	}
 }
 
+// TestLaneOfManyServices: each service of a lane that has many gets its own.
+func TestLaneOfManyServices(t *testing.T) {
+	for _, n := range []int{1, 7, 8, 9, 16, 17, 100, 257} {
+		text := "lane green\n"
+		for i := range n {
+			text += fmt.Sprintf("s%d b%d\n", i, i)
+			if i%3 > 0 || n == 1 {
+				text += fmt.Sprintf("s%d g%d lane=green\n", i, i)
+			}
+		}
+		s := registry(t, "", text)
+		for i := range n {
+			if i%3 > 0 || n == 1 {
+				wantPick(t, s, fmt.Sprintf("s%d", i), "green", fmt.Sprintf("lane-instance green g%d", i))
+			} else {
+				wantPick(t, s, fmt.Sprintf("s%d", i), "green", fmt.Sprintf("baseline-fallback b%d", i))
+			}
+		}
+	}
+}
+
 // TestDeepChainIsLinear: a snapshot of lanes that hang one below the other costs what as
 // many lanes side by side do. A chain kept per lane would take gigabytes.
 func TestDeepChainIsLinear(t *testing.T) {

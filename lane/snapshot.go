@@ -164,7 +164,7 @@ func NewSnapshot(in Input) *Snapshot {
 // baseline, at a lane whose steps are known, or where it meets itself.
 func (s *Snapshot) link() {
 	for _, e := range s.lanes {
-		if parent := s.lanes[e.Parent]; parent != nil && !parent.Name.Strict() && !e.Name.Strict() {
+		if parent := s.lanes[e.Parent]; parent != nil && !parent.Name.Strict() {
 			e.parent = parent
 		}
 	}

@@ -263,7 +263,7 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	b, err := readBounded(f, maxTokenBytes)
 	if err != nil {
 		return "", fmt.Errorf("read the token in %s: %w", path, err)

@@ -533,3 +533,8 @@ func TestAdminHandler(t *testing.T) {
 		t.Error("health does not say that the view is stale")
 	}
 }
+
+func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}

@@ -6,11 +6,8 @@ import (
 )
 
 func problemOf(err error) *Problem {
-	var p *Problem
-	if errors.As(err, &p) {
-		return p
-	}
-	return nil
+	p, _ := errors.AsType[*Problem](err)
+	return p
 }
 
 // isSessionGone reports whether an answer to a call on behalf of a session says that

@@ -29,9 +29,7 @@ func never(t *testing.T, lc *laneclient.Client, what string, bad func(v *lanecli
 	return cancel
 }
 
-func without(instance string) func(*laneclient.View) bool {
-	return func(v *laneclient.View) bool { return v.Instances[instance] == nil }
-}
+func withoutOrder(v *laneclient.View) bool { return v.Instances["order/o1"] == nil }
 
 // TestOutage: a control plane that comes back as it was, since its leases did not run
 // out meanwhile.
@@ -39,7 +37,7 @@ func TestOutage(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
 		g, lc := dial(t, gateway(c)), dial(t, order(c, ""))
 		synctest.Wait()
-		never(t, g, "the instance is gone", without("order/o1"))
+		never(t, g, "the instance is gone", withoutOrder)
 		sessions := c.Sessions()
 		c.Stop()
 		took := within(t, 3*time.Second, "the view is stale", func() bool { return g.View().Stale })
@@ -78,7 +76,7 @@ func TestOutageWithLostSessions(t *testing.T) {
 		dies := dial(t, dead)
 		c.AddInstance("order", "static", "", "127.0.0.1:3")
 		g := dial(t, gateway(c))
-		enough := never(t, g, "the living instance is gone", without("order/o1"))
+		enough := never(t, g, "the living instance is gone", withoutOrder)
 		first := lc.Session()
 		c.Stop()
 		c.KillSessions()
@@ -186,7 +184,7 @@ func TestRegistryReset(t *testing.T) {
 		}
 		g, lc := dial(t, gateway(c)), dial(t, order(c, ""))
 		synctest.Wait()
-		never(t, g, "the living instance is gone", without("order/o1"))
+		never(t, g, "the living instance is gone", withoutOrder)
 		before := g.View().Revision
 		c.Stop()
 		c.Reset()
@@ -209,7 +207,7 @@ func TestCompaction(t *testing.T) {
 		c.AddInstance("order", "o1", "", "127.0.0.1:1")
 		c.AddInstance("order", "o2", "", "127.0.0.1:2")
 		g := dial(t, gateway(c))
-		never(t, g, "the first instance is gone", without("order/o1"))
+		never(t, g, "the first instance is gone", withoutOrder)
 		c.Replica(0).Freeze() // so that the deletion is compacted away unseen
 		if err := laneclient.Delete[laneclient.Instance](t.Context(), c.API(), "order/o2"); err != nil {
 			t.Fatal(err)
@@ -249,7 +247,7 @@ func TestLaggingReplica(t *testing.T) {
 		if c.Replica(0).Watches() != 1 {
 			t.Fatal("the watch is not at the first replica")
 		}
-		never(t, g, "the first instance is gone", without("order/o1"))
+		never(t, g, "the first instance is gone", withoutOrder)
 		c.Replica(0).Freeze()
 		c.AddInstance("order", "o2", "", "127.0.0.1:2")
 		// A renewal is due within 3.4 s, and the view may take 1 s to reach it.
@@ -271,7 +269,7 @@ func TestAllReplicasLag(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *lanetest.Control) {
 		c.AddInstance("order", "o1", "", "127.0.0.1:1")
 		g := dial(t, gateway(c))
-		never(t, g, "the first instance is gone", without("order/o1"))
+		never(t, g, "the first instance is gone", withoutOrder)
 		for n := range 2 {
 			c.Replica(n).Freeze()
 		}
@@ -392,7 +390,7 @@ func TestGarbageFromTheControlPlane(t *testing.T) {
 				cfg.Transport = spoiled
 				c.AddInstance("order", "o1", "", "127.0.0.1:1")
 				g := dial(t, cfg)
-				never(t, g, "the instance is gone", without("order/o1"))
+				never(t, g, "the instance is gone", withoutOrder)
 				spoiled.lines.Store(&lines)
 				c.Compact() // makes the client read anew, and get garbage
 				time.Sleep(30 * time.Second)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,12 +85,8 @@ func decodeView(data []byte) (*model, error) {
 	}
 	m := newModel("", "")
 	m.seen, m.complete = c.Revision, c.Revision
-	for name, l := range c.Lanes {
-		m.lanes[name] = l
-	}
-	for name, svc := range c.Services {
-		m.services[name] = svc
-	}
+	maps.Copy(m.lanes, c.Lanes)
+	maps.Copy(m.services, c.Services)
 	for _, i := range c.Instances {
 		if i != nil {
 			m.inst[FullName(i)] = i
@@ -129,7 +126,7 @@ func loadFile(path string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	data, err := readBounded(f, maxFileBytes)
 	if err != nil {
 		return nil, err
@@ -221,7 +218,7 @@ func replaceFile(path string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	_ = d.Sync() // some file systems have no such thing; the file itself is safe
 	return nil
 }

@@ -227,7 +227,7 @@ type FieldError struct {
 
 // Problem is an error of the control API: RFC 9457, application/problem+json.
 // Detail says what to do next. Current carries the present object on a 412.
-type Problem struct {
+type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Type    string          `json:"type,omitempty"` // default about:blank
 	Title   string          `json:"title"`
 	Status  int             `json:"status"`

@@ -76,14 +76,15 @@ func (a *API) watchAt(ctx context.Context, at int, from uint64, selects []string
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Stream{ctx: ctx, cancel: cancel, at: at}
 	s.alive = time.AfterFunc(streamSilence, func() { cancel(ErrSilent) })
-	resp, err := a.send(ctx, at, http.MethodGet, "/v1/watch?"+query.Encode(), nil, opts)
+	resp, err := a.send(ctx, at, http.MethodGet, "/v1/watch?"+query.Encode(), nil, opts) //nolint:bodyclose // the stream keeps it; Close closes it
 	if err != nil {
 		return nil, s.fail(err)
 	}
 	s.body = resp.Body
 	if resp.StatusCode != http.StatusOK {
-		defer s.Close()
-		return nil, readProblem(resp)
+		err := readProblem(resp)
+		_ = s.Close()
+		return nil, err
 	}
 	s.lines = bufio.NewReaderSize(resp.Body, streamBuffer)
 	return s, nil
@@ -136,9 +137,6 @@ func (s *Stream) line() ([]byte, error) {
 		}
 	}
 }
-
-// buffered reports whether more of the stream has arrived already.
-func (s *Stream) buffered() bool { return s.lines.Buffered() > 0 }
 
 // Close ends the watch. It may be called more than once.
 func (s *Stream) Close() error {

@@ -269,7 +269,7 @@ func (v *viewer) read(ctx context.Context, f *feed, from uint64, selects []strin
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	for {
 		e, err := s.Next()
 		if err != nil {

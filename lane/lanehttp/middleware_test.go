@@ -194,6 +194,19 @@ func TestExplainGoesOutWithHeaders(t *testing.T) {
 	}
 }
 
+func TestExplainSwitchingProtocols(t *testing.T) {
+	h := lanehttp.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lane.TrailFrom(r.Context()).Add(lane.Hop{Service: "b"}, nil)
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		if w.Header().Get(lane.RouteHeader) == "" {
+			t.Error("a switch of protocols goes out without the line")
+		}
+	}))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	r.Header.Set(lane.ExplainHeader, "1")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+}
+
 func TestExplainWriterCanHijack(t *testing.T) {
 	resp := explained(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()

@@ -279,6 +279,9 @@ func (c *call) explain(ctx context.Context, resp *http.Response, choice lane.Cho
 	further := resp.Header[routeKey]
 	trail.Add(own, further)
 	if asked {
+		if resp.Header == nil { // a base that is no real one
+			resp.Header = http.Header{}
+		}
 		resp.Header[routeKey] = lane.AppendHops(nil, own, further)
 	} else {
 		delete(resp.Header, routeKey) // the trail has it

@@ -109,6 +109,19 @@ func TestTransportRoutesByColor(t *testing.T) {
 
 func TestTransportStrictNeverFallsBack(t *testing.T) {
 	w := newWorld(t)
+	base := &recorder{} // answers whatever host it is asked for
+	w.client = client(t, base, w.Directory)
+	defer func() {
+		if len(base.got) > 0 {
+			t.Errorf("%d requests went out", len(base.got))
+		}
+		// What certainly is no service is reached from a strict lane, too.
+		resp, err := get(lane.With(t.Context(), "strict-load"), t, w.client, "http://localhost/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}()
 	for _, service := range []string{"order", "nobody"} {
 		for _, color := range []lane.Name{"strict-load", "strict-unknown"} {
 			resp, err := get(lane.With(t.Context(), color), t, w.client, "http://"+service+"/")
@@ -463,10 +476,14 @@ func TestTransportTriesThreeAtMost(t *testing.T) {
 		"no body":            {nil, 3},
 		"body to read again": {strings.NewReader("a"), 3},
 		"body to read once":  {io.MultiReader(strings.NewReader("a")), 1},
+		"two targets":        {nil, 2},
 	} {
 		var n sync.Map
 		base := counting(&n)
 		c := client(t, base, lanetest.NewDirectory(nil, instances...))
+		if name == "two targets" {
+			c = client(t, base, lanetest.NewDirectory(nil, instances[:2]...))
+		}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://order/", tc.body)
 		if err != nil {
 			t.Fatal(err)
@@ -481,6 +498,47 @@ func TestTransportTriesThreeAtMost(t *testing.T) {
 		}
 	}
 }
+
+// TestTransportSendsBodyAgain: a base may have read of the body, or closed it, before it
+// found that there is no connection.
+func TestTransportSendsBodyAgain(t *testing.T) {
+	var bodies []string
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body.Close()
+		if bodies = append(bodies, string(body)); len(bodies) < 3 {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+	})
+	c := client(t, base, lanetest.NewDirectory(nil, at("order", "O1", "", "h:1"), at("order", "O2", "", "h:2"), at("order", "O3", "", "h:3")))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://order/", strings.NewReader("a body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !slices.Equal(bodies, []string{"a body", "a body", "a body"}) {
+		t.Errorf("sent %q", bodies)
+	}
+
+	// A body that cannot be had again ends it, with that error.
+	bodies = nil
+	r.Body, r.GetBody = io.NopCloser(strings.NewReader("x")), func() (io.ReadCloser, error) { return nil, io.ErrNoProgress }
+	if _, err := c.Do(r); !errors.Is(err, io.ErrNoProgress) || len(bodies) != 1 {
+		t.Errorf("got %v after %d attempts", err, len(bodies))
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestTransportTriesOnlyRefused: what may have reached an instance is not sent twice.
 func TestTransportTriesOnlyRefused(t *testing.T) {
@@ -679,13 +737,30 @@ func TestTransportLeastRequests(t *testing.T) {
 	if got := lanetest.ReadReport(t, open).Instance; got == busy {
 		t.Fatalf("%s got the second request although the first to it is under way", got)
 	}
-	got := map[string]int{}
-	for range 100 {
-		got[next()]++
+	both := func(when string) {
+		t.Helper()
+		got := map[string]int{}
+		for range 100 {
+			got[next()]++
+		}
+		if len(got) != 2 {
+			t.Errorf("got %v after the answer was %s, want both", got, when)
+		}
 	}
-	if len(got) != 2 {
-		t.Errorf("got %v after the first answer was read, want both", got)
+	both("read")
+	for range 2 { // one of each
+		resp, err := get(t.Context(), t, c, "http://order/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
 	}
+	unread, err := get(t.Context(), t, c, "http://order/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unread.Body.Close()
+	both("closed")
 }
 
 func TestTransportExplains(t *testing.T) {

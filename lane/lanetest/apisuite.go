@@ -67,7 +67,13 @@ func (s *suite) must(err error) {
 
 // refused fails the part unless err is a problem of the status and, if it is not
 // empty, the type.
-func (s *suite) refused(err error, status int, typ string) *laneclient.Problem {
+func (s *suite) refused(err error, status int, typ string) {
+	s.t.Helper()
+	_ = s.problem(err, status, typ)
+}
+
+// problem is refused, for those that look closer.
+func (s *suite) problem(err error, status int, typ string) *laneclient.Problem {
 	s.t.Helper()
 	var p *laneclient.Problem
 	if !errors.As(err, &p) || p.Status != status || typ != "" && p.Type != typ {
@@ -131,7 +137,7 @@ func (s *suite) lanes() {
 		s.t.Errorf("new lane is %+v: want generation 1, ordinary, creating or ready, for 72h", green)
 	}
 	_, err := laneclient.CreateLane(s.ctx, s.api, &laneclient.Lane{Meta: named("green")})
-	p := s.refused(err, http.StatusConflict, laneclient.ProblemExists)
+	p := s.problem(err, http.StatusConflict, laneclient.ProblemExists)
 	var current laneclient.Lane
 	if json.Unmarshal(p.Current, &current) != nil || current.Name != "green" {
 		s.t.Errorf("current of the conflict is %s: want the lane", p.Current)
@@ -244,7 +250,7 @@ func (s *suite) staticInstances() {
 	bad := httpInstance("order", "o2", "")
 	bad.Endpoints[0].Address = "nowhere"
 	_, err := laneclient.Put(s.ctx, s.api, bad)
-	p := s.refused(err, http.StatusUnprocessableEntity, "")
+	p := s.problem(err, http.StatusUnprocessableEntity, "")
 	if len(p.Errors) != 1 || p.Errors[0].Field != "endpoints[0].address" {
 		s.t.Errorf("errors are %+v: want one at endpoints[0].address", p.Errors)
 	}
@@ -349,7 +355,7 @@ func (s *suite) conditions() {
 	second, err := laneclient.Put(s.ctx, s.api, service("bob"), laneclient.IfMatch(first.Revision))
 	s.must(err)
 	_, err = laneclient.Put(s.ctx, s.api, service("cy"), laneclient.IfMatch(first.Revision))
-	p := s.refused(err, http.StatusPreconditionFailed, laneclient.ProblemChanged)
+	p := s.problem(err, http.StatusPreconditionFailed, laneclient.ProblemChanged)
 	var current laneclient.Service
 	if json.Unmarshal(p.Current, &current) != nil || !reflect.DeepEqual(&current, second) {
 		s.t.Errorf("current of the 412 is %s, want %+v", p.Current, second)
@@ -377,7 +383,7 @@ func (s *suite) mistakes() {
 		s.refused(err, c.status, "")
 	}
 	err := s.api.Do(s.ctx, http.MethodPut, "/v1/services/order", map[string]any{"ownr": "ann"}, nil)
-	p := s.refused(err, http.StatusUnprocessableEntity, "")
+	p := s.problem(err, http.StatusUnprocessableEntity, "")
 	if len(p.Errors) != 1 || p.Errors[0].Field != "ownr" {
 		s.t.Errorf("errors are %+v: want one at ownr", p.Errors)
 	}
@@ -647,7 +653,7 @@ func (s *suite) client() {
 	cfg.All = true
 	gateway, err := laneclient.Dial(s.ctx, cfg)
 	s.must(err)
-	defer gateway.Close()
+	defer func() { _ = gateway.Close() }()
 	cfg = s.cfg
 	cfg.Service, cfg.Lane, cfg.Instance = "order", "green", "o1"
 	cfg.Endpoints = []laneclient.Endpoint{{Protocol: lane.HTTP, Address: "127.0.0.1:1"}}
@@ -656,7 +662,7 @@ func (s *suite) client() {
 	cfg = s.cfg
 	caller, err := laneclient.Dial(s.ctx, cfg)
 	s.must(err)
-	defer caller.Close()
+	defer func() { _ = caller.Close() }()
 	s.must(caller.Need(s.ctx, "order"))
 	serves := func(d lane.Directory, reason lane.Reason) func() bool {
 		return func() bool { return lane.Pick(d.Snapshot(), "order", "green", lane.HTTP).Reason == reason }

@@ -16,7 +16,7 @@ import (
 // sessions, watches and explanations, by the API that the real one has. It has one
 // or more replicas over one registry. All methods may be called at once.
 type Control struct {
-	t         testing.TB
+	t         testing.TB // nil: outside a test
 	reg       *registry
 	replicas  []*Replica
 	transport *memoryTransport
@@ -31,20 +31,31 @@ func NewControl(t testing.TB) *Control {
 // NewReplicas starts a control plane with n replicas; it ends with the test.
 func NewReplicas(t testing.TB, n int) *Control {
 	t.Helper()
-	c := &Control{t: t, reg: newRegistry()}
+	c := OpenControl(n)
+	c.t = t
+	t.Cleanup(c.Close)
+	return c
+}
+
+// OpenControl starts a control plane with n replicas outside a test, for examples
+// and tools. Helpers that would fail a test panic. The caller closes it.
+func OpenControl(n int) *Control {
+	c := &Control{reg: newRegistry()}
 	c.transport = &memoryTransport{hosts: map[string]http.Handler{}, up: c.up}
 	for i := range n {
 		r := &Replica{reg: c.reg, host: fmt.Sprintf("control-%d.test", i)}
 		r.mux = r.routes()
-		r.start()
+		r.Start()
 		c.replicas = append(c.replicas, r)
 		c.transport.hosts[r.host] = r
 	}
-	t.Cleanup(func() {
-		c.Stop()
-		c.reg.close()
-	})
 	return c
+}
+
+// Close ends the control plane. One that ends with a test need not be closed.
+func (c *Control) Close() {
+	c.Stop()
+	c.reg.close()
 }
 
 func (c *Control) up(host string) bool {
@@ -173,43 +184,53 @@ func (c *Control) Sessions() []string {
 // AddLane creates a lane, in the parent if one is given. It fails the test if the
 // control plane refuses.
 func (c *Control) AddLane(name string, parent ...string) {
-	c.t.Helper()
 	l := &laneclient.Lane{Meta: laneclient.Meta{Name: name}}
 	if len(parent) > 0 {
 		l.Parent = parent[0]
 	}
-	if _, err := laneclient.CreateLane(c.context(), c.API(), l); err != nil {
-		c.t.Fatalf("create lane %s: %v", name, err)
-	}
+	_, err := laneclient.CreateLane(c.context(), c.API(), l)
+	c.must("create lane "+name, err)
 }
 
 // AddInstance registers a static instance with an HTTP endpoint at each address. It
 // fails the test if the control plane refuses.
 func (c *Control) AddInstance(service, name, lane string, addresses ...string) {
-	c.t.Helper()
 	c.addInstance(c.API(), service, name, lane, addresses)
 }
 
 // AddInstanceAt is AddInstance at one replica, while others may not answer.
 func (c *Control) AddInstanceAt(replica int, service, name, lane string, addresses ...string) {
-	c.t.Helper()
 	api := laneclient.NewAPI(laneclient.Config{Control: []string{c.replicas[replica].URL()}, Transport: c.transport})
 	c.addInstance(api, service, name, lane, addresses)
 }
 
 func (c *Control) addInstance(api *laneclient.API, service, name, lane string, addresses []string) {
-	c.t.Helper()
 	i := &laneclient.Instance{Meta: laneclient.Meta{Name: name}, Service: service, Lane: lane}
 	for _, a := range addresses {
 		i.Endpoints = append(i.Endpoints, laneclient.Endpoint{Protocol: "http", Address: a})
 	}
-	if _, err := laneclient.Put(c.context(), api, i); err != nil {
-		c.t.Fatalf("register %s/%s: %v", service, name, err)
+	_, err := laneclient.Put(c.context(), api, i)
+	c.must("register "+service+"/"+name, err)
+}
+
+func (c *Control) must(what string, err error) {
+	switch {
+	case err == nil:
+	case c.t == nil:
+		panic(fmt.Sprintf("lanetest: %s: %v", what, err))
+	default:
+		c.t.Helper()
+		c.t.Fatalf("%s: %v", what, err)
 	}
 }
 
 // context lets helpers work in a test's clean-up, too.
-func (c *Control) context() context.Context { return context.WithoutCancel(c.t.Context()) }
+func (c *Control) context() context.Context {
+	if c.t == nil {
+		return context.Background()
+	}
+	return context.WithoutCancel(c.t.Context())
+}
 
 // Replica is one replica of a [Control].
 type Replica struct {
@@ -240,9 +261,7 @@ func (r *Replica) Stop() {
 }
 
 // Start makes the replica serve again.
-func (r *Replica) Start() { r.start() }
-
-func (r *Replica) start() {
+func (r *Replica) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.epoch == nil {
@@ -312,7 +331,7 @@ func (r *Replica) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
-	defer context.AfterFunc(stopped, cancel)()
+	defer context.AfterFunc(stopped, cancel)() //nolint:contextcheck // the replica ends requests, too
 	if !r.wait(ctx) {
 		panic(http.ErrAbortHandler)
 	}
