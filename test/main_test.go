@@ -40,7 +40,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built = filepath.Join(dir, "laneway")
-	build := exec.Command("go", "build", "-o", built, "./cmd/laneway")
+	build := exec.Command("go", append(append([]string{"build"}, buildFlags()...), "-o", built, "./cmd/laneway")...)
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
