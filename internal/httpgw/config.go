@@ -51,6 +51,9 @@ const (
 	stuckWrite             = 60 * time.Second // of HTTP/2 frames, without a byte taken
 	replayBytes            = 64 << 10         // of an idempotent request's body, kept for another attempt
 	copyBytes              = 32 << 10
+	discardTimeout         = 50 * time.Millisecond  // for the rest of a body that is not wanted
+	lingerTimeout          = 500 * time.Millisecond // before a connection with an unread body is closed
+	lingerBytes            = 4 << 20
 	maxPassages            = 10 // of one request through this gateway; more is a loop
 )
 

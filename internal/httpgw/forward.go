@@ -21,17 +21,16 @@ func (c *call) forwardOut() {
 	lane.Strip(coloring.Carrier(r.Header), c.g.cfg.Aliases...)
 	delete(r.Header, headerExplain)
 	addVia(r, c.g.viaOf(r))
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := c.context()
 	defer cancel(nil)
 	wait, _, idle := c.timeouts()
 	w := newWatch(c.rc, cancel, wait, 0)
 	defer w.stop()
-	body := c.duplex(0, w)
-	defer c.finish(body)
-	out := c.outgoing(ctx, body)
+	c.duplex(0, w)
+	out := c.outgoing(ctx)
 	out.URL.Host = r.URL.Host
-	if body != nil {
-		out.Body = body.attempt()
+	if c.body != nil {
+		out.Body = c.body.attempt()
 	}
 	resp, err := c.g.h1.RoundTrip(out)
 	if err == nil {
@@ -46,7 +45,7 @@ func (c *call) forwardOut() {
 	switch {
 	case errors.Is(cause, errRequestTimeout):
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: fmt.Sprintf("%s sent no response in time", clip(r.URL.Host))})
-	case cause != nil || body.failed():
+	case cause != nil || c.body.failed():
 		c.status = statusClientGone
 		c.breakOff()
 	default:

@@ -24,7 +24,9 @@ type Gateway struct {
 	metrics  *metrics
 	tunnels  tunnels
 	buffers  sync.Pool // of *buffer
-	h1, h2   *http.Transport
+
+	lingering sync.WaitGroup // connections that are about to close
+	h1, h2    *http.Transport
 
 	pseudonym string // in Via
 	via       [3]string

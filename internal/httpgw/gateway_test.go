@@ -1,6 +1,7 @@
 package httpgw_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -8,9 +9,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/laneway-dev/laneway/internal/httpgw"
 	"github.com/laneway-dev/laneway/lane"
@@ -227,4 +231,53 @@ func routeTo(name, host, path, service, prefix, newHost string) laneclient.Route
 		r.Rewrite = &laneclient.Rewrite{Prefix: prefix, Host: newHost}
 	}
 	return r
+}
+
+// gather gives a metric's values by their labels.
+func gather(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			out[strings.Join(labels, ",")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return out
+}
+
+// serveRaw registers an instance that treats each connection as it likes; the
+// connection is closed when it returns.
+func (w *world) serveRaw(service, name string, handle func(conn net.Conn, in *bufio.Reader)) {
+	w.t.Helper()
+	l := listen(w.t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+				handle(conn, bufio.NewReader(conn))
+			})
+		}
+	})
+	w.t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	w.instance(service, name, "", lane.HTTP, l.Addr().String())
 }

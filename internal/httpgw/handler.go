@@ -26,7 +26,8 @@ type call struct {
 
 	grpc     bool
 	explain  bool
-	upgrade  string // protocol asked for, or ""
+	body     *upload // nil: none
+	upgrade  string  // protocol asked for, or ""
 	decision coloring.Decision
 	choice   lane.Choice
 	target   *lane.Target // who got it; nil: nobody, or a third party
@@ -43,11 +44,20 @@ func (s *side) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{g: s.g, s: s, w: w, rc: http.NewResponseController(w), r: r, began: time.Now(), grpc: isGRPC(r)}
 	s.g.metrics.began(s)
 	defer c.end()
+	if r.Method != http.MethodConnect {
+		c.body = newUpload(r, c.rc, s.g.cfg.Aliases)
+		defer c.body.stop()
+	}
 	c.serve()
 }
 
 func (c *call) serve() {
 	g, r := c.g, c.r
+	if !r.ProtoAtLeast(1, 1) {
+		// net/http leaves Transfer-Encoding out of account in HTTP/1.0: what follows may
+		// be a body and not the next request.
+		c.w.Header()["Connection"] = []string{"close"}
+	}
 	if fault := c.malformed(); fault != nil {
 		c.fail(fault)
 		return
@@ -71,7 +81,7 @@ func (c *call) serve() {
 		return
 	}
 	c.upgrade = dropHops(r.Header)
-	if c.upgrade != "" && r.ProtoMajor != 1 {
+	if r.ProtoMajor != 1 || c.body != nil { // the connection is not free to be taken over
 		c.upgrade = ""
 	}
 	if c.decision.Service == "" {
@@ -177,6 +187,11 @@ func (c *call) hop() lane.Hop {
 func (c *call) fail(f *failure) {
 	f.Service, f.Color, f.Lane, f.Reason = c.decision.Service, c.decision.Color, c.choice.Lane, c.choice.Reason
 	c.status = f.Status
+	if c.attempts == 0 {
+		c.body.discard()
+	}
+	c.body.stop()
+	c.unfinished()
 	if c.explain && c.decision.Service != "" {
 		c.w.Header()[headerRoute] = []string{c.hop().String()}
 	}

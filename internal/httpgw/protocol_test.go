@@ -90,14 +90,14 @@ func TestFullDuplex(t *testing.T) {
 func TestServerSentEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	next := make(chan struct{})
+	next := map[string]chan struct{}{"1": make(chan struct{}), "2": make(chan struct{})}
 	w.serve("api", "A1", "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		for n := 0; ; n++ {
 			select {
-			case <-next:
+			case <-next[r.URL.Query().Get("http")]:
 			case <-r.Context().Done():
 				return
 			}
@@ -106,14 +106,18 @@ func TestServerSentEvents(t *testing.T) {
 		}
 	}))
 	both(t, w, func(t *testing.T, c *http.Client) {
-		resp, err := c.Do(request(t, http.MethodGet, "http://"+w.edge+"/", "api.lane.localhost", nil))
+		version := "1"
+		if strings.HasSuffix(t.Name(), "2") {
+			version = "2"
+		}
+		resp, err := c.Do(request(t, http.MethodGet, "http://"+w.edge+"/?http="+version, "api.lane.localhost", nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
 		in := bufio.NewReader(resp.Body)
 		for n := range 3 {
-			next <- struct{}{}
+			next[version] <- struct{}{}
 			if got, err := in.ReadString('\n'); got != fmt.Sprintf("data: %d\n", n) || err != nil {
 				t.Fatalf("got %q, %v", got, err)
 			}

@@ -10,7 +10,9 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/telemetry"
@@ -23,7 +25,13 @@ import (
 func newTransport(h2c bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
 	t := &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil || h2c {
+				return conn, err //nolint:wrapcheck // neverSent looks at it
+			}
+			return &upstreamConn{Conn: conn}, nil
+		},
 		MaxIdleConnsPerHost:    maxIdlePerUpstream,
 		IdleConnTimeout:        upstreamIdle,
 		TLSHandshakeTimeout:    handshakeTimeout,
@@ -44,6 +52,31 @@ func newTransport(h2c bool) *http.Transport {
 	return t
 }
 
+// upstreamConn is a connection to an upstream. The transport of HTTP/1.1, when its
+// connection has broken, waits until the request's body has been read up to the next
+// error: so Close breaks the reading off.
+type upstreamConn struct {
+	net.Conn
+	closed atomic.Pointer[upload] // of the last request that had a body
+}
+
+// Close closes the connection.
+func (c *upstreamConn) Close() error {
+	err := c.Conn.Close()
+	if u := c.closed.Swap(nil); u != nil {
+		u.interrupt()
+	}
+	return err //nolint:wrapcheck // passed on
+}
+
+// CloseWrite ends the direction to the upstream.
+func (c *upstreamConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite() //nolint:wrapcheck // passed on
+	}
+	return errors.ErrUnsupported
+}
+
 func http2Config() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          maxStreams,
@@ -58,7 +91,7 @@ func http2Config() *http.HTTP2Config {
 // proxy sends the request to an instance of the choice, to another one where that
 // fails and may be repeated, and passes the answer on.
 func (c *call) proxy() {
-	ctx, cancel := context.WithCancelCause(c.r.Context())
+	ctx, cancel := c.context()
 	defer cancel(nil)
 	c.g.budget.deposit()
 	keep := 0
@@ -68,9 +101,8 @@ func (c *call) proxy() {
 	wait, fixed, idle := c.timeouts()
 	w := newWatch(c.rc, cancel, wait, fixed)
 	defer w.stop()
-	body := c.duplex(keep, w)
-	defer c.finish(body)
-	out := c.outgoing(ctx, body)
+	c.duplex(keep, w)
+	out := c.outgoing(ctx)
 
 	var tried [MaxAttempts]*lane.Target
 	wasTried := func(t *lane.Target) bool {
@@ -91,20 +123,43 @@ func (c *call) proxy() {
 		tried[c.attempts] = target
 		c.attempts++
 		c.target = target
-		if c.cause = c.attempt(out, body, w, idle); c.cause == nil {
+		if c.cause = c.attempt(out, w, idle); c.cause == nil {
 			return
 		}
-		if !c.again(ctx, c.cause, body) {
+		if !c.again(ctx, c.cause) {
 			break
 		}
 		c.g.metrics.retries.Inc()
 	}
-	c.failUpstream(ctx, body)
+	c.failUpstream(ctx)
+}
+
+// context is the context of the exchange with the upstream, which ends when the
+// client goes.
+func (c *call) context() (context.Context, context.CancelCauseFunc) {
+	client := c.r.Context()
+	if c.body == nil || c.r.ProtoMajor != 1 {
+		return context.WithCancelCause(client)
+	}
+	// net/http also takes it for the client's going when we break off the reading of
+	// its body.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
+	stop := context.AfterFunc(client, func() {
+		if !c.body.ours.Load() {
+			cancel(context.Cause(client))
+		}
+	})
+	return ctx, func(cause error) {
+		if cause == nil {
+			stop() // the end of the exchange
+		}
+		cancel(cause)
+	}
 }
 
 // attempt sends the request to c.target and passes the answer on. The error is set
 // where there was no answer. It panics as [call.pass] does.
-func (c *call) attempt(out *http.Request, body *upload, w *watch, idle time.Duration) error {
+func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 	outcome := lane.Failure // also where pass panics
 	defer func() { c.g.balancer.Done(c.target, outcome, c.g.now()) }()
 	transport := c.g.h1
@@ -117,18 +172,18 @@ func (c *call) attempt(out *http.Request, body *upload, w *watch, idle time.Dura
 	u := *out.URL
 	u.Host = c.target.Address
 	out.URL = &u
-	if body != nil {
-		out.Body = body.attempt()
+	if c.body != nil {
+		out.Body = c.body.attempt()
 	}
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
-		outcome = failureOf(ctx, body, err)
+		outcome = failureOf(ctx, c.body, err)
 		return err
 	}
 	outcome = outcomeOf(resp.StatusCode)
 	w.headers(idle)
 	if err := c.pass(resp, w); err != nil {
-		outcome = failureOf(ctx, body, err)
+		outcome = failureOf(ctx, c.body, err)
 		c.cause = err
 		c.breakOff()
 	}
@@ -136,25 +191,23 @@ func (c *call) attempt(out *http.Request, body *upload, w *watch, idle time.Dura
 }
 
 // duplex prepares the request's body to be sent on while the answer comes back.
-func (c *call) duplex(keep int, w *watch) *upload {
-	body := newUpload(c.r, c.rc, keep)
-	if body == nil {
-		return nil
+func (c *call) duplex(keep int, w *watch) {
+	if c.body == nil {
+		return
 	}
-	body.watch, body.grpc = w, c.grpc
+	c.body.keep, c.body.watch, c.body.grpc = keep, w, c.grpc
 	if c.r.ProtoMajor == 1 {
 		// Without it the server reads the rest of the body before it sends headers.
 		_ = c.rc.EnableFullDuplex()
 	}
-	return body
 }
 
-// finish ends the reading of the request's body. It is deferred.
-func (c *call) finish(body *upload) {
-	if !body.stop() {
-		// Under another server than Run's: it would take the rest of the body for the
-		// next request.
-		c.breakOff()
+// unfinished makes the connection of HTTP/1.1 end with the answer that is about to
+// be written, where the request has not ended by then: net/http would take what is
+// left of the body for the next request, or wait for it.
+func (c *call) unfinished() {
+	if c.r.ProtoMajor == 1 && c.body.unfinished() {
+		c.w.Header()["Connection"] = []string{"close"}
 	}
 }
 
@@ -180,7 +233,7 @@ func (c *call) timeouts() (wait, fixed, idle time.Duration) {
 }
 
 // outgoing is the request as the upstream gets it, but for its address and body.
-func (c *call) outgoing(ctx context.Context, body *upload) *http.Request {
+func (c *call) outgoing(ctx context.Context) *http.Request {
 	r := c.r
 	target := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
 	host := r.Host
@@ -197,12 +250,19 @@ func (c *call) outgoing(ctx context.Context, body *upload) *http.Request {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{c.upgrade}
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: c.early}
+	if c.body != nil {
+		trace.GotConn = func(info httptrace.GotConnInfo) {
+			if conn, ok := info.Conn.(*upstreamConn); ok {
+				conn.closed.Store(c.body)
+			}
+		}
+	}
 	out := (&http.Request{
 		Method: r.Method, URL: target, Host: host, Header: r.Header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(httptrace.WithClientTrace(ctx, trace))
-	if body != nil {
-		out.ContentLength, out.Trailer = r.ContentLength, body.to
+	if c.body != nil {
+		out.ContentLength, out.Trailer = r.ContentLength, c.body.to
 	}
 	return out
 }
@@ -252,11 +312,11 @@ func (c *call) early(code int, header textproto.MIMEHeader) error {
 
 // again answers, for a request that got no response: may it be sent to another
 // instance?
-func (c *call) again(ctx context.Context, err error, body *upload) bool {
+func (c *call) again(ctx context.Context, err error) bool {
 	switch {
 	case c.attempts >= MaxAttempts || ctx.Err() != nil:
 		return false // enough, or nobody waits any more, or the time is up
-	case !body.replayable():
+	case !c.body.replayable():
 		return false // part of it is gone
 	case neverSent(err):
 		return c.g.budget.take()
@@ -296,20 +356,18 @@ func failureOf(ctx context.Context, body *upload, err error) lane.Outcome {
 }
 
 // failUpstream answers for an upstream that did not.
-func (c *call) failUpstream(ctx context.Context, body *upload) {
+func (c *call) failUpstream(ctx context.Context) {
 	instance := c.target.Name
 	where := fmt.Sprintf("instance %s of %s in %s", instance, c.decision.Service, laneText(c.choice.Lane))
 	c.g.cfg.Log.DebugContext(ctx, "upstream failed", telemetry.KeyService, c.decision.Service,
 		telemetry.KeyInstance, instance, telemetry.KeyError, c.cause)
 	cause := context.Cause(ctx)
-	body.stop()
-	if body != nil && body.cut.Load() {
-		c.w.Header()["Connection"] = []string{"close"}
-	}
 	switch {
+	case c.grpcDeadline():
+		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: "the call's deadline has passed"})
 	case errors.Is(cause, errRequestTimeout):
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: where + " sent no response in time: look at its load, or raise the route's timeouts.request"})
-	case cause != nil || body.failed():
+	case cause != nil || c.body.failed():
 		c.status = statusClientGone
 		c.breakOff() // there is nobody to answer
 	case neverSent(c.cause):
@@ -317,6 +375,20 @@ func (c *call) failUpstream(ctx context.Context, body *upload) {
 	default:
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " broke off before it answered"})
 	}
+}
+
+// grpcDeadline reports whether the deadline that a gRPC call brought has passed. Its
+// server may be the first to notice, and break off.
+func (c *call) grpcDeadline() bool {
+	text := c.r.Header.Get("Grpc-Timeout")
+	if !c.grpc || len(text) < 2 {
+		return false
+	}
+	n, err := strconv.ParseInt(text[:len(text)-1], 10, 64)
+	unit, known := map[byte]time.Duration{
+		'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': 1,
+	}[text[len(text)-1]]
+	return err == nil && known && time.Since(c.began) >= time.Duration(n)*unit
 }
 
 // breakOff ends the client's request without a proper end: the only way to say that

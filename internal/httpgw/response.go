@@ -26,6 +26,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	if _, there := h["Content-Type"]; !there {
 		h["Content-Type"] = nil // else the server would guess one
 	}
+	c.unfinished()
 	trailersOnly := c.grpc && len(h["Grpc-Status"]) > 0
 	c.routeLines(h, trailersOnly)
 	for key := range resp.Trailer {
@@ -44,8 +45,12 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	if err != nil && c.grpc && c.r.Context().Err() == nil && !errors.Is(err, errClient) {
 		// A gRPC client understands a status better than a reset.
 		c.cause = err
-		h[http.TrailerPrefix+"Grpc-Status"] = []string{strconv.Itoa(grpcUnavailable)}
-		h[http.TrailerPrefix+"Grpc-Message"] = []string{grpcMessage("instance " + c.target.Name + " of " + c.decision.Service + " broke off in the middle of its answer")}
+		code, message := grpcUnavailable, "instance "+c.target.Name+" of "+c.decision.Service+" broke off in the middle of its answer"
+		if c.grpcDeadline() {
+			code, message = grpcDeadline, "the call's deadline has passed"
+		}
+		h[http.TrailerPrefix+"Grpc-Status"] = []string{strconv.Itoa(code)}
+		h[http.TrailerPrefix+"Grpc-Message"] = []string{grpcMessage(message)}
 		return nil
 	}
 	if err == nil {

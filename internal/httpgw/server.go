@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +44,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 			return
 		}
 		s := g.newServer(handler, config)
-		listener = &serverListener{listener}
+		listener = &serverListener{listener, &g.lingering}
 		servers = append(servers, s)
 		go func() { // ends with the server's Shutdown or Close below
 			if config != nil {
@@ -70,6 +72,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 			err = errors.Join(err, e)
 		}
 	}
+	g.lingering.Wait()
 	g.h1.CloseIdleConnections()
 	g.h2.CloseIdleConnections()
 	return err
@@ -158,8 +161,11 @@ func loopback(a net.Addr) bool {
 	return false
 }
 
-// serverListener gives connections that can be cut.
-type serverListener struct{ net.Listener }
+// serverListener gives connections that linger.
+type serverListener struct {
+	net.Listener
+	lingering *sync.WaitGroup
+}
 
 // Accept waits for the next connection.
 func (l *serverListener) Accept() (net.Conn, error) {
@@ -167,27 +173,35 @@ func (l *serverListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // net/http looks at it
 	}
-	return &serverConn{Conn: conn}, nil
+	return &serverConn{Conn: conn, lingering: l.lingering}, nil
 }
 
-// serverConn is a client's connection. After cut nothing more is read from it. A
-// deadline alone would not do: the server sets the next one itself, and would take
-// the rest of a body for a request.
+// serverConn is a client's connection. Where the client was still sending when its
+// request had been answered, Close only says that no more is to come, and goes on
+// reading for a moment: the kernel answers bytes for a closed socket with a reset,
+// which may destroy the answer before the client has read it.
 type serverConn struct {
 	net.Conn
-	over atomic.Bool
+	lingering *sync.WaitGroup
+	lingers   atomic.Bool
+	closed    atomic.Bool
 }
 
-func (c *serverConn) Read(p []byte) (int, error) {
-	if c.over.Load() {
-		return 0, errUploadOver
+// linger makes Close linger.
+func (c *serverConn) linger() { c.lingers.Store(true) }
+
+// Close closes the connection, soon.
+func (c *serverConn) Close() error {
+	if !c.lingers.Load() || c.closed.Swap(true) || c.CloseWrite() != nil {
+		return c.Conn.Close() //nolint:wrapcheck // passed on
 	}
-	return c.Conn.Read(p) //nolint:wrapcheck // net/http looks at it
-}
-
-func (c *serverConn) cut() {
-	c.over.Store(true)
-	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only where the connection is closed
+	c.lingering.Go(func() { // ends by the deadline; Run waits for it
+		defer c.Conn.Close()
+		if c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+			_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+		}
+	})
+	return nil
 }
 
 // CloseWrite ends the direction to the client.

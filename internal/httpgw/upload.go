@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,39 +17,46 @@ var errUploadOver = errors.New("the request is over")
 // bytes of what may be sent again, and makes sure that nobody reads the body after
 // the handler has returned: transports read it from goroutines of their own, which
 // may outlive the round trip.
+//
+// A body that is not read to its end costs an HTTP/1.1 connection (see
+// [call.unfinished]): what comes next on it would be the rest of the body.
 type upload struct {
 	r     *http.Request
 	rc    *http.ResponseController
-	body  io.ReadCloser
-	keep  int  // how many bytes to keep for another attempt
-	grpc  bool // the transport counts on Close to end a Read
+	keep  int  // how many bytes to keep for another attempt; set before the first
+	grpc  bool // the transport counts on Close to end a Read; set before the first attempt
 	watch *watch
 
 	untouched atomic.Bool // nothing has been read
 	done      atomic.Bool // EOF has been read
-	broken    atomic.Bool // another error has been read
-	cut       atomic.Bool // the client's connection cannot be read any more
+	broken    atomic.Bool // the client's side broke off, or was not well formed
+	ours      atomic.Bool // we have broken reading off
 
 	mu       sync.Mutex // held while reading
+	read     int        // bytes of the body so far
 	kept     []byte
 	overflow bool // more than keep has been read: it cannot be sent again
 	stopped  bool
-	err      error // of body; final
+	err      error // of the client's body; final
+
+	breaking sync.Mutex // guards over, and interrupt as a whole
+	over     bool
 
 	from, to http.Header // trailers of the client, and those passed on
 }
 
-// newUpload takes the body of r. It returns nil where there is none.
-func newUpload(r *http.Request, rc *http.ResponseController, keep int) *upload {
+// newUpload takes the body of r. It returns nil where there is none; all methods
+// take that.
+func newUpload(r *http.Request, rc *http.ResponseController, aliases []string) *upload {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
-	u := &upload{r: r, rc: rc, body: r.Body, keep: keep}
+	u := &upload{r: r, rc: rc}
 	u.untouched.Store(true)
 	if len(r.Trailer) > 0 {
 		u.from, u.to = r.Trailer, http.Header{}
 		for key := range r.Trailer {
-			if !unfitTrailer(key) {
+			if !unfitTrailer(key) && !slices.Contains(aliases, key) {
 				u.to[key] = nil
 			}
 		}
@@ -72,12 +80,18 @@ func (u *upload) replayable() bool {
 	if u == nil || u.untouched.Load() {
 		return true
 	}
-	if u.keep == 0 || !u.mu.TryLock() { // a reader is waiting for the client: it will be told to go on
-		return u != nil && u.keep > 0
+	if u.keep == 0 || u.ours.Load() {
+		return false
+	}
+	if !u.mu.TryLock() {
+		return true // a reader waits for the client; what it gets is kept, if it fits
 	}
 	defer u.mu.Unlock()
 	return !u.overflow
 }
+
+// unfinished reports whether the client still has something to send.
+func (u *upload) unfinished() bool { return u != nil && !u.done.Load() }
 
 // attempt is the body as one attempt reads it.
 func (u *upload) attempt() io.ReadCloser { return &attemptBody{u: u} }
@@ -102,21 +116,24 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	switch {
+	case a.off != u.read:
+		return 0, errUploadOver // what this attempt had yet to read has been given up
 	case u.stopped || a.closed.Load():
 		return 0, errUploadOver
 	case u.err != nil:
 		return 0, u.err
 	}
-	n, err := u.body.Read(p)
+	n, err := u.r.Body.Read(p)
 	if n > 0 {
 		u.untouched.Store(false)
 		u.watch.touch()
+		u.read += n
 		u.save(p[:n])
 		a.off += n
 	}
 	if err != nil {
 		u.err = err
-		u.broken.Store(!errors.Is(err, io.EOF))
+		u.broken.Store(!errors.Is(err, io.EOF) && !u.ours.Load())
 		if errors.Is(err, io.EOF) {
 			u.done.Store(true)
 			for key := range u.to {
@@ -129,7 +146,7 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 
 // Close ends this attempt's reading and leaves the client's body to the server. The
 // transport of HTTP/2 waits for a read that is under way, which is therefore broken
-// off; that of HTTP/1.1 does not, and the client may go on for another attempt.
+// off; for HTTP/1.1 see [upstreamConn].
 func (a *attemptBody) Close() error {
 	a.closed.Store(true)
 	if !a.u.grpc {
@@ -143,16 +160,21 @@ func (a *attemptBody) Close() error {
 	return nil
 }
 
-// interrupt makes a read of the client that is under way return.
+// interrupt makes a read of the client that is under way return. It does nothing
+// after stop.
 func (u *upload) interrupt() {
+	u.breaking.Lock()
+	defer u.breaking.Unlock()
+	if u.over || u.done.Load() {
+		return // the connection may serve another request by now
+	}
+	u.ours.Store(true)
 	if u.r.ProtoMajor == 2 {
-		_ = u.body.Close() // of its stream alone
+		_ = u.r.Body.Close() // of its stream alone
 		return
 	}
-	u.cut.Store(true)
 	if conn, ok := u.r.Context().Value(connKey{}).(*serverConn); ok {
-		conn.cut()
-		return
+		conn.linger()
 	}
 	_ = u.rc.SetReadDeadline(time.Unix(1, 0))
 }
@@ -169,18 +191,37 @@ func (u *upload) save(p []byte) {
 // failed reports whether the client's side broke off or was not well formed.
 func (u *upload) failed() bool { return u != nil && u.broken.Load() }
 
-// stop ends all reading and returns when nobody reads any more. safe says that the
-// server may go on with the client's connection, or will find that it cannot.
-func (u *upload) stop() (safe bool) {
-	if u == nil || u.done.Load() {
-		return true
+// stop ends all reading and returns when nobody reads any more.
+func (u *upload) stop() {
+	if u == nil {
+		return
 	}
-	if !u.mu.TryLock() { // a transport still waits for the client
-		u.interrupt()
-		u.mu.Lock()
+	if u.unfinished() {
+		locked := u.mu.TryLock()
+		if !locked || u.r.ProtoMajor == 1 {
+			// A transport still waits for the client; and the server, once the handler
+			// has returned, would.
+			u.interrupt()
+		}
+		if !locked {
+			u.mu.Lock()
+		}
+		u.stopped = true
+		u.mu.Unlock()
 	}
-	u.stopped = true
-	u.mu.Unlock()
-	_, ours := u.r.Context().Value(connKey{}).(*serverConn)
-	return ours || !u.cut.Load()
+	u.breaking.Lock()
+	u.over = true
+	u.breaking.Unlock()
+}
+
+// discard reads the rest of a small body that nobody wants, if it is there already,
+// so that the connection can be used again. No attempt may have been made.
+func (u *upload) discard() {
+	if !u.unfinished() || u.r.ProtoMajor != 1 || len(u.r.Header["Expect"]) > 0 || u.rc.SetReadDeadline(time.Now().Add(discardTimeout)) != nil {
+		return
+	}
+	if _, err := io.CopyN(io.Discard, u.r.Body, replayBytes); errors.Is(err, io.EOF) {
+		u.done.Store(true)
+	}
+	_ = u.rc.SetReadDeadline(time.Time{})
 }
