@@ -138,7 +138,7 @@ func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
 		if errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
 			return nil, err
 		}
-		g.cfg.Log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, "retry_in", delay)
+		g.cfg.Log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:

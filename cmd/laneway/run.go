@@ -139,7 +139,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return refused
 	}
 	if err != nil {
-		p.Log.WarnContext(ctx, "left the registry uncleanly, its lease ends it within seconds", "service", p.Service, "instance", running.Instance(), "error", err)
+		p.Log.WarnContext(ctx, "left the registry uncleanly, its lease ends it within seconds", telemetry.KeyService, p.Service, telemetry.KeyInstance, running.Instance(), telemetry.KeyError, err)
 	}
 	if exit.Code != 0 {
 		return &exitError{code: exit.Code, err: unserved(running, exit)}

@@ -104,7 +104,7 @@ func (s *supervisor) endGroup() {
 	const slowest = 50 * time.Millisecond
 	for delay := time.Millisecond; groupRuns(s.proc.Pid); delay = min(2*delay, slowest) {
 		if time.Now().After(deadline) {
-			s.log.Warn("left processes behind that did not end, killed", "pgid", s.proc.Pid)
+			s.log.Warn("left processes behind that did not end, killed")
 			_ = s.kill()
 			deadline = time.Now().Add(time.Second) // once more for what was forked meanwhile
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/laneway-dev/laneway/internal/telemetry"
 )
 
 // Ports are chosen below the range that systems take for outgoing connections, so
@@ -123,7 +125,7 @@ func (s *supervisor) awaitListen(ctx context.Context) (addresses []string, ok bo
 		if now := time.Now(); now.After(warn) {
 			warn = now.Add(listenWarnEvery)
 			s.log.WarnContext(ctx, "does not listen yet, so it gets no traffic: it should listen on the port that PORT names in its environment, or on that of --listen",
-				"port", missing[0])
+				telemetry.KeyPort, missing[0])
 		}
 		if !pause(ctx, delay) {
 			return nil, false

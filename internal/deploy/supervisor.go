@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -149,7 +150,7 @@ func (s *supervisor) supervise(started chan<- error) {
 	exit.Served, exit.Missing, exit.Stopped = s.served, s.missing, s.stopping
 	s.exit, s.err = exit, errors.Join(s.refused, left)
 	s.mu.Unlock()
-	s.log.Info("ended", "status", exit.Code)
+	s.log.Info("ended", telemetry.KeyStatus, exit.Code)
 }
 
 // register waits until the process listens and registers its instance, again and
@@ -179,15 +180,15 @@ func (s *supervisor) register(ctx context.Context) {
 			go s.stop(syscall.SIGTERM, 0) // ends with the process
 			return
 		}
-		s.log.WarnContext(ctx, "not registered, will try again", "error", err, "retry_in", delay)
+		s.log.WarnContext(ctx, "not registered, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
 		if !pause(ctx, delay) {
 			return
 		}
 	}
 	close(s.registered)
-	attrs := []any{"lane", s.cfg.Lane}
+	attrs := []any{telemetry.KeyLane, s.cfg.Lane}
 	if len(endpoints) > 0 {
-		attrs = append(attrs, "address", endpoints[0].Address)
+		attrs = append(attrs, telemetry.KeyAddress, endpoints[0].Address)
 	}
 	s.log.InfoContext(ctx, "registered", attrs...)
 }
@@ -230,7 +231,7 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 	select {
 	case <-s.exited:
 	case <-deadline.C:
-		s.log.Warn("still running at the drain deadline, killed", "drain", drain)
+		s.log.Warn("still running at the drain deadline, killed", telemetry.KeyDrain, drain)
 		_ = s.kill()
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/laneway-dev/laneway/internal/telemetry"
 )
 
 // DefaultDrain is how long a Group whose Drain is zero waits for its parts to
@@ -78,7 +80,7 @@ func (g *Group) Run(ctx context.Context, ready func() error) error {
 		if !g.await(ctx, p, ended) {
 			break
 		}
-		log.DebugContext(ctx, "part is ready", "part", p.name)
+		log.DebugContext(ctx, "part is ready", telemetry.KeyPart, p.name)
 	}
 	if started == len(g.parts) && g.allReady() && ctx.Err() == nil {
 		if ready != nil {
@@ -150,7 +152,7 @@ func (g *Group) stop(ctx context.Context, log *slog.Logger, parts []*part) error
 		select {
 		case <-p.done:
 			errs = append(errs, p.err)
-			log.DebugContext(ctx, "part has stopped", "part", p.name)
+			log.DebugContext(ctx, "part has stopped", telemetry.KeyPart, p.name)
 		default:
 			errs = append(errs, fmt.Errorf("%s: %w (%s)", p.name, ErrDrain, drain))
 		}

@@ -13,21 +13,20 @@ import (
 // Keys of log attributes. Messages are constant; facts stand under these keys.
 const (
 	KeyAddress  = "address"
+	KeyDelay    = "delay"
+	KeyDrain    = "drain"
+	KeyPart     = "part"
+	KeyPort     = "port"
 	KeyError    = "error"
 	KeyInstance = "instance"
-	KeyKind     = "kind"
 	KeyLane     = "lane"
 	KeyPath     = "path"
-	KeyPID      = "pid"
 	KeyReason   = "reason"
 	KeyRevision = "revision"
 	KeyRole     = "role"
-	KeyRoute    = "route"
 	KeyRule     = "rule"
 	KeyService  = "service"
-	KeySession  = "session"
 	KeyStatus   = "status"
-	KeyTTL      = "ttl"
 )
 
 // LogFormat is how log lines are written.

@@ -38,8 +38,6 @@ const (
 	MetricRevision = "laneway_registry_revision"
 	// MetricSessions is how many sessions live.
 	MetricSessions = "laneway_sessions"
-	// MetricSessionsExpired counts sessions whose lease ran out.
-	MetricSessionsExpired = "laneway_sessions_expired_total"
 	// MetricWatches is how many watches are open.
 	MetricWatches = "laneway_watches"
 	// MetricAPIRequests counts API requests by kind, method and class of the
