@@ -102,8 +102,7 @@ func beInstance() error {
 // world is what is measured: a server, watchers, and a sender.
 type world struct {
 	binary, control string
-	sender          *laneclient.Client
-	client          *http.Client
+	client          *http.Client // sends by the lane of its context
 	stops           []func() error
 }
 
@@ -141,12 +140,12 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-func (w *world) start(ctx context.Context, watchers int) error {
+func (w *world) start(ctx context.Context, watchers int) (err error) {
 	if err := w.startServer(ctx); err != nil {
 		return err
 	}
 	api := laneclient.NewAPI(laneclient.Config{Control: []string{w.control}})
-	defer api.Close()
+	defer func() { err = errors.Join(err, api.Close()) }()
 	if err := api.Do(ctx, http.MethodPost, "/v1/lanes", laneclient.Lane{Meta: laneclient.Meta{Name: color}}, nil); err != nil {
 		return err
 	}
