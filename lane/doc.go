@@ -19,6 +19,8 @@
 // [Pick] is the one place that decides where a request goes. It is a pure
 // function of a [Snapshot], and it gives a [Reason] for every choice. SDK,
 // gateway and control plane all call it; none of them has a rule of its own.
+// A [Balancer] then picks one instance of the set that it gives, by room, weight, load and
+// health.
 //
 // A color travels in a carrier (see [Carrier], [Extract], [Inject]) and, inside
 // a process, in a context (see [With], [From], [Go], [Detach]).
