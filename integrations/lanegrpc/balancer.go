@@ -18,7 +18,7 @@ import (
 const BalancerName = "laneway_lane"
 
 // grpc looks balancers up in a registry of its own that only an init may write.
-func init() { balancer.Register(balancerBuilder{}) }
+func init() { balancer.Register(balancerBuilder{}) } //nolint:gochecknoinits // see above
 
 type balancerBuilder struct{}
 
@@ -101,7 +101,7 @@ func (b *laneBalancer) rebuild() {
 func (b *laneBalancer) connection(t *lane.Target) *entry {
 	e := &entry{target: t, streams: map[*call]struct{}{}}
 	e.state.Store(int32(connectivity.Idle))
-	sc, err := b.cc.NewSubConn(
+	sc, err := b.cc.NewSubConn( //nolint:staticcheck // the deprecation is of several addresses; ours has one
 		[]resolver.Address{{Addr: t.Address}},
 		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.connected(e, s) }},
 	)

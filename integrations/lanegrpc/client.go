@@ -3,6 +3,7 @@ package lanegrpc
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,6 +29,24 @@ type config struct {
 	dir    lane.Directory
 	policy lane.Policy
 	drain  time.Duration
+	last   atomic.Pointer[coloredMetadata]
+}
+
+// coloredMetadata is all the metadata of a call that has none but its color. grpc only
+// reads it, so calls share it: most that follow each other have the same color.
+type coloredMetadata struct {
+	color lane.Name
+	md    metadata.MD
+}
+
+func (c *config) metadataOf(color lane.Name) metadata.MD {
+	if last := c.last.Load(); last != nil && last.color == color {
+		return last.md
+	}
+	md := metadata.MD{}
+	lane.Inject(carrier(md), color)
+	c.last.Store(&coloredMetadata{color, md})
+	return md
 }
 
 // Option changes what [DialOptions] sets up.
@@ -91,14 +110,17 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// begin colors a call's metadata.
+// begin colors a call's metadata and gives its context what the picker needs.
 func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	process := c.dir.Process()
 	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
 	c.dir.Used(out.color)
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy: it may be changed
 	out.asked = first(md, lane.ExplainHeader) == "1"
-	if out.color != lane.Baseline || colored(md) || out.trail != nil {
+	switch {
+	case md == nil && out.trail == nil && out.color != lane.Baseline:
+		ctx = metadata.NewOutgoingContext(ctx, c.metadataOf(out.color))
+	case out.color != lane.Baseline || colored(md) || out.trail != nil:
 		if md == nil {
 			md = metadata.MD{}
 		}

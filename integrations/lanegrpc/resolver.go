@@ -33,11 +33,7 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolve
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &laneResolver{cancel: cancel}
-	r.done.Add(1)
-	go func() {
-		defer r.done.Done()
-		r.resolve(ctx, cc, scope{config: b.config, service: service})
-	}()
+	r.done.Go(func() { r.resolve(ctx, cc, scope{config: b.config, service: service}) })
 	return r, nil
 }
 

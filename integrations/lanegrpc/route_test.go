@@ -2,6 +2,7 @@ package lanegrpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func TestExplain(t *testing.T) {
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Fatalf("got %v, want the end", err)
 	}
 	if got := stream.Trailer()[lane.RouteHeader]; !slices.Equal(got, want) {

@@ -2,7 +2,8 @@ package lanegrpc_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestStreamEndsWithinItsDrain(t *testing.T) {
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); fmt.Sprint(err) != "EOF" {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want the stream's own end", err)
 	}
 }
