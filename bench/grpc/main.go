@@ -162,7 +162,7 @@ func processorTime() int64 {
 
 // serve runs an instance and returns its address.
 func serve(options ...grpc.ServerOption) (string, func(), error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
