@@ -171,7 +171,7 @@ func unserved(r *deploy.Running, exit deploy.Exit) error {
 // passedOn are the signals that a child may want to see.
 func passedOn() []os.Signal {
 	return []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 	}
 }
 

@@ -60,7 +60,13 @@ func (t terminal) suspend(child int) {
 		return
 	}
 	t.takeBack()
+	// This thread may run on for a moment after the signal was sent: only the one
+	// that continues the process says that it has been stopped.
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+	<-continued
+	signal.Stop(continued)
 	if t.ours() {
 		t.give(child)
 	}
