@@ -1,9 +1,18 @@
 package test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -336,6 +345,125 @@ func TestServerStopsUnderLoad(t *testing.T) {
 		// From the moment that it does not listen any more, connections are refused.
 		if !strings.Contains(failure, "connection refused") {
 			t.Errorf("a request that was under way failed: %s", failure)
+		}
+	}
+}
+
+// testCA makes certificates for tests, for 127.0.0.1.
+type testCA struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newTestCA(t *testing.T) *testCA {
+	t.Helper()
+	ca := &testCA{dir: t.TempDir()}
+	ca.cert, ca.key = ca.issue(t, "ca", nil)
+	return ca
+}
+
+func (ca *testCA) file(name string) string { return filepath.Join(ca.dir, name) }
+
+// issue writes name.crt and name.key; without a parent, an authority.
+func (ca *testCA) issue(t *testing.T, name string, parent *testCA) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	signer, signerKey := cert, key
+	if parent == nil {
+		cert.IsCA, cert.BasicConstraintsValid, cert.KeyUsage = true, true, x509.KeyUsageCertSign
+	} else {
+		signer, signerKey = parent.cert, parent.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, signer, &key.PublicKey, signerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(ca.file(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, key
+}
+
+// TestServerTLS has both listeners of the gateway speak TLS, and the inside beyond
+// loopback, which it may since its clients have to show certificates.
+func TestServerTLS(t *testing.T) {
+	t.Parallel()
+	ca := newTestCA(t)
+	ca.issue(t, "node", ca)
+	file := ca.file("laneway.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair := fmt.Sprintf("cert: %s, key: %s", ca.file("node.crt"), ca.file("node.key"))
+	write("listen: {inside: \"0.0.0.0:0\"}\ngateway:\n  inside:\n    tls: {" + pair + "}\n")
+	_, stderr, status := cli(t, nil, "", "check", "--config", file)
+	if status != 1 || !strings.Contains(stderr, "listen.inside: ") || !strings.Contains(stderr, "gateway.inside.tls.client_ca: is missing") {
+		t.Errorf("exit status %d and %q, want that the inside is exposed", status, stderr)
+	}
+	write("gateway:\n  edge:\n    tls: {" + pair + "}\n  inside:\n    tls: {" + pair + ", client_ca: " + ca.file("ca.crt") + "}\n")
+	s := startServer(t, "--config", file, "--listen", "inside=0.0.0.0:0")
+	s.runService(t, "http", nil, "--service", "order", "--instance", "o1")
+	s.registered(t, "order", "o1")
+
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	shown, err := tls.LoadX509KeyPair(ca.file("node.crt"), ca.file("node.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, listener string
+		certificates   []tls.Certificate
+		ok             bool
+	}{
+		{"edge", "gateway", nil, true},
+		{"inside without a certificate", "inside", nil, false},
+		{"inside", "inside", []tls.Certificate{shown}, true},
+	} {
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: tt.certificates}, DisableKeepAlives: true,
+		}}
+		ask := func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1:"+port(s.addresses[tt.listener])+"/", nil)
+			if err != nil {
+				return err
+			}
+			req.Host = "order.lane.localhost"
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("status %d", resp.StatusCode)
+			}
+			return nil
+		}
+		if tt.ok {
+			poll(t, seenAtOnce, ask)
+		} else if err := ask(); err == nil {
+			t.Errorf("%s: got an answer", tt.name)
 		}
 	}
 }

@@ -86,6 +86,7 @@ type logConfig struct {
 
 type gatewayConfig struct {
 	Edge    edgeConfig   `yaml:"edge"`
+	Inside  insideConfig `yaml:"inside"`
 	Aliases []string     `yaml:"aliases"` // further headers that carry a color
 	Signing []signingKey `yaml:"signing"` // keys of signed colors
 	JWT     []jwtKey     `yaml:"jwt"`     // keys of bearer tokens in rules
@@ -94,7 +95,20 @@ type gatewayConfig struct {
 }
 
 type edgeConfig struct {
-	Trusted []string `yaml:"trusted"` // addresses or networks whose colors are believed
+	Trusted []string        `yaml:"trusted"` // addresses or networks whose colors are believed
+	TLS     serverTLSConfig `yaml:"tls"`
+}
+
+type insideConfig struct {
+	TLS serverTLSConfig `yaml:"tls"`
+}
+
+// serverTLSConfig names PEM files. With client_ca, clients have to show a
+// certificate of one of its authorities.
+type serverTLSConfig struct {
+	Cert     string `yaml:"cert"`
+	Key      string `yaml:"key"`
+	ClientCA string `yaml:"client_ca"`
 }
 
 type signingKey struct {
@@ -300,6 +314,13 @@ func (c *config) validate() error {
 	if _, err := c.level(); err != nil {
 		bad("log.level", "%q: want debug, info, warn or error", c.Log.Level)
 	}
+	errs = append(errs, c.checkGateway()...)
+	return errors.Join(errs...)
+}
+
+func (c *config) checkGateway() []error {
+	var errs []error
+	bad := func(field, format string, args ...any) { errs = append(errs, problem(field, format, args...)) }
 	for i, t := range c.Gateway.Edge.Trusted {
 		if _, err := parsePrefix(t); err != nil {
 			bad(fmt.Sprintf("gateway.edge.trusted[%d]", i), "%q: want an address or a network such as 10.0.0.0/8", t)
@@ -311,7 +332,16 @@ func (c *config) validate() error {
 	if _, err := c.jwt(); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	if _, err := c.Gateway.Edge.TLS.server("gateway.edge.tls"); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.Gateway.Inside.TLS.server("gateway.inside.tls"); err != nil {
+		errs = append(errs, err)
+	}
+	if t := c.Gateway.Inside.TLS; t.Cert != "" && t.ClientCA == "" {
+		bad("gateway.inside.tls.client_ca", "is missing: the inside believes colors, so with TLS its clients have to show certificates")
+	}
+	return errs
 }
 
 func (c *config) checkListen() []error {
@@ -326,11 +356,26 @@ func (c *config) checkListen() []error {
 			errs = append(errs, problem(field, "is no listener: want %s", strings.Join(known, ", ")))
 		case err != nil:
 			errs = append(errs, problem(field, "%q: want HOST:PORT, as in 127.0.0.1:7700", addr))
-		case !loopback(host):
-			errs = append(errs, problem(field, "%s is not a loopback address, and there is no authentication to protect it: listen on 127.0.0.1 and put a proxy that authenticates in front", addr))
+		case !loopback(host) && !c.authenticates(name):
+			hint := ""
+			if name == listenGateway || name == listenInside {
+				hint = "set client_ca of its tls, or "
+			}
+			errs = append(errs, problem(field, "%s is not a loopback address, and there is no authentication to protect it: %slisten on 127.0.0.1 and put a proxy that authenticates in front", addr, hint))
 		}
 	}
 	return errs
+}
+
+// authenticates reports whether the clients of a listener have to say who they are.
+func (c *config) authenticates(name string) bool {
+	switch name {
+	case listenGateway:
+		return c.Gateway.Edge.TLS.ClientCA != ""
+	case listenInside:
+		return c.Gateway.Inside.TLS.ClientCA != ""
+	}
+	return false
 }
 
 // loopback reports whether a host to listen on is reached from this machine only.

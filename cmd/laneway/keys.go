@@ -106,13 +106,9 @@ func (t tlsConfig) client() (*tls.Config, error) {
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
-		text, err := os.ReadFile(t.CA)
-		if err != nil {
+		var err error
+		if out.RootCAs, err = readPool(t.CA); err != nil {
 			return nil, problem("etcd.tls.ca", "%w", err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(text) {
-			return nil, problem("etcd.tls.ca", "%s has no certificate in PEM", t.CA)
 		}
 	}
 	if t.Cert != "" {
@@ -123,4 +119,37 @@ func (t tlsConfig) client() (*tls.Config, error) {
 		out.Certificates = []tls.Certificate{pair}
 	}
 	return out, nil
+}
+
+// server is the TLS configuration of a listener, whose field is named in errors.
+// Nil: no TLS.
+func (t serverTLSConfig) server(field string) (*tls.Config, error) {
+	if t == (serverTLSConfig{}) {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, problem(field, "cert and key: %w", err)
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if t.ClientCA != "" {
+		if out.ClientCAs, err = readPool(t.ClientCA); err != nil {
+			return nil, problem(field+".client_ca", "%w", err)
+		}
+		out.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return out, nil
+}
+
+// readPool reads the certificates of a PEM file.
+func readPool(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
+	}
+	return pool, nil
 }

@@ -49,6 +49,14 @@ func (n *node) gatewayConfig() (httpgw.Config, error) {
 	if err != nil {
 		return httpgw.Config{}, err
 	}
+	edge, err := n.cfg.Gateway.Edge.TLS.server("gateway.edge.tls")
+	if err != nil {
+		return httpgw.Config{}, err
+	}
+	inside, err := n.cfg.Gateway.Inside.TLS.server("gateway.inside.tls")
+	if err != nil {
+		return httpgw.Config{}, err
+	}
 	var trusted []netip.Prefix
 	for _, t := range n.cfg.Gateway.Edge.Trusted {
 		p, err := parsePrefix(t)
@@ -63,7 +71,7 @@ func (n *node) gatewayConfig() (httpgw.Config, error) {
 	}
 	cfg := httpgw.Config{
 		Node: host + "/" + n.address(listenGateway), Domain: n.cfg.Domain, Cluster: n.cfg.Cluster,
-		Trusted: trusted, Signing: signing, JWT: jwt, Aliases: n.cfg.Gateway.Aliases,
+		Trusted: trusted, Signing: signing, JWT: jwt, EdgeTLS: edge, InsideTLS: inside, Aliases: n.cfg.Gateway.Aliases,
 		Drain: time.Duration(n.cfg.Drain), Log: n.log.With(telemetry.KeyRole, roleGateway), Metrics: n.metrics,
 	}
 	if n.cfg.Gateway.AccessLog {
