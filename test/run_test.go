@@ -475,12 +475,12 @@ func (p *terminal) types(t *testing.T, text string) {
 	}
 }
 
-// shows waits until the terminal has shown something n times.
-func (p *terminal) shows(t *testing.T, want string, n int) {
+// shows waits until the terminal has shown something.
+func (p *terminal) shows(t *testing.T, want string) {
 	t.Helper()
 	poll(t, 20*time.Second, func() error {
-		if strings.Count(p.out.String(), want) < n {
-			return fmt.Errorf("got %q, want %q %d times", p.out.String(), want, n)
+		if !strings.Contains(p.out.String(), want) {
+			return fmt.Errorf("got %q, want %q in it", p.out.String(), want)
 		}
 		return nil
 	})
@@ -497,11 +497,11 @@ func TestRunGivesTheTerminalBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startTerminal(t, "sh "+program)
-	p.shows(t, "msg=registered", 1)
+	p.shows(t, "msg=registered")
 	p.types(t, "first\n")
-	p.shows(t, "got first", 1)
+	p.shows(t, "got first")
 	p.types(t, "second\n")
-	p.shows(t, "then second", 1)
+	p.shows(t, "then second")
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, p.out.String())
 	}
@@ -513,19 +513,19 @@ func TestRunStopsAtTheTerminal(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startTerminal(t, "env PS1='prompt> ' TERM=dumb bash --norc --noprofile -i")
-	p.shows(t, "prompt> ", 1)
+	p.shows(t, "prompt> ")
 	p.types(t, fmt.Sprintf("%s run --control %s --service tty --no-listen -- sed -u s/a/b/\n", built, s.url()))
-	p.shows(t, "msg=registered", 1)
+	p.shows(t, "msg=registered")
 	p.types(t, "1a1\n")
-	p.shows(t, "1b1", 1)
+	p.shows(t, "1b1")
 	p.types(t, "\x1a")
-	p.shows(t, "Stopped", 1)
+	p.shows(t, "Stopped")
 	p.types(t, "echo at the $((1+1))nd prompt\n")
-	p.shows(t, "at the 2nd prompt", 1)
+	p.shows(t, "at the 2nd prompt")
 	p.types(t, "fg\n2a2\n")
-	p.shows(t, "2b2", 1)
+	p.shows(t, "2b2")
 	p.types(t, "\x03")
-	p.shows(t, "msg=ended", 1)
+	p.shows(t, "msg=ended")
 	p.types(t, "exit 5\n")
 	var exit *exec.ExitError
 	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
