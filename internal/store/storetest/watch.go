@@ -81,7 +81,7 @@ func (w *watcher) check(b store.Batch) error {
 // next returns the next batch that has events.
 func (w *watcher) next(t *testing.T) store.Batch {
 	t.Helper()
-	for {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		b, err := w.receive()
 		if err != nil {
 			t.Fatal(err)
@@ -93,13 +93,15 @@ func (w *watcher) next(t *testing.T) store.Batch {
 			return b
 		}
 	}
+	t.Fatalf("no event for %s", patience)
+	return store.Batch{}
 }
 
 // end reads to the last batch and returns its error, and the events before.
 func (w *watcher) end(t *testing.T) ([]store.Event, error) {
 	t.Helper()
 	var events []store.Event
-	for {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		b, err := w.receive()
 		if err != nil {
 			t.Fatal(err)
@@ -109,12 +111,17 @@ func (w *watcher) end(t *testing.T) ([]store.Event, error) {
 		}
 		events = append(events, b.Events...)
 	}
+	t.Fatalf("the watch goes on for %s", patience)
+	return nil, nil
 }
 
 // upTo collects what happens up to a revision, as text.
 func (w *watcher) upTo(revision uint64) ([]string, error) {
 	var out []string
-	for w.reached < revision {
+	for deadline := time.Now().Add(patience); w.reached < revision; {
+		if time.Now().After(deadline) {
+			return out, fmt.Errorf("the watch has reached %d of %d in %s", w.reached, revision, patience)
+		}
 		b, err := w.receive()
 		if err != nil {
 			return out, err
