@@ -5,8 +5,9 @@
 // environment of its instance; the instance is registered when the process
 // listens and leaves the registry as soon as the process is gone, however it
 // went; what the process leaves behind in its group is ended too; and on Linux
-// the process does not outlive its supervisor, even one that is killed. It does
-// not restart anything.
+// the process does not outlive its supervisor, even one that is killed (those that
+// it has started itself may: nobody is left to end them). It does not restart
+// anything. It runs on Unix systems.
 //
 //	r, err := deploy.Start(ctx, deploy.Process{Service: "order", Lane: "green", Cmd: []string{"./order"}})
 //	…
@@ -155,7 +156,8 @@ func (r *Running) PID() int { return r.p.pid() }
 // Ports returns the ports in the order of Process.Listen, chosen ones filled in.
 func (r *Running) Ports() []int { return r.p.ports() }
 
-// Ready is closed once the instance is registered.
+// Ready is closed once the instance is registered; never, where the process ends
+// before: wait for [Running.Wait] beside it.
 func (r *Running) Ready() <-chan struct{} { return r.p.registered }
 
 // Signal passes a signal on to the process.

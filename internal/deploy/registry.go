@@ -85,11 +85,11 @@ func (r *registry) drain() {
 // leave takes the instance out of the registry, and ends all sessions that belong
 // to it: those that the process itself opened too.
 func (r *registry) leave() error {
+	defer func() { _ = r.api.Close() }()
 	if r.client != nil {
 		return r.client.Close()
 	}
 	// It was never registered, but the process may have opened sessions.
-	defer func() { _ = r.api.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	name := r.cfg.Service + "/" + r.cfg.Instance
