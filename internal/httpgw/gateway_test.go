@@ -262,12 +262,14 @@ func (w *world) serveRaw(service, name string, handle func(conn net.Conn, in *bu
 	w.t.Helper()
 	l := listen(w.t)
 	var wg sync.WaitGroup
+	var open sync.Map // of net.Conn
 	wg.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
+			open.Store(conn, nil)
 			wg.Go(func() {
 				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
@@ -277,6 +279,7 @@ func (w *world) serveRaw(service, name string, handle func(conn net.Conn, in *bu
 	})
 	w.t.Cleanup(func() {
 		_ = l.Close()
+		open.Range(func(conn, _ any) bool { _ = conn.(net.Conn).Close(); return true })
 		wg.Wait()
 	})
 	w.instance(service, name, "", lane.HTTP, l.Addr().String())

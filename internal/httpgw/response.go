@@ -65,7 +65,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 func (c *call) routeLines(h http.Header, trailersOnly bool) {
 	lines := h[headerRoute]
 	switch {
-	case !c.explain:
+	case !c.explain || c.decision.Service == "":
 		delete(h, headerRoute)
 	case c.grpc && !trailersOnly:
 		if len(lines) > 0 { // of a server that writes them first; they are behind ours in the trailers
@@ -74,7 +74,7 @@ func (c *call) routeLines(h http.Header, trailersOnly bool) {
 		} else {
 			h[http.TrailerPrefix+headerRoute] = []string{c.hop().String()}
 		}
-	case c.decision.Service != "":
+	default:
 		h[headerRoute] = append([]string{c.hop().String()}, lines...)
 	}
 }

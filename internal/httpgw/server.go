@@ -78,7 +78,8 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 	return err
 }
 
-// shutdown drains all servers at once, then the tunnels, and closes what is left.
+// shutdown drains all servers at once, then the tunnels, which have had the same
+// time, and closes what is left.
 func (g *Gateway) shutdown(ctx context.Context, servers []*http.Server) error {
 	done := make(chan error, len(servers))
 	for _, s := range servers {
@@ -90,11 +91,11 @@ func (g *Gateway) shutdown(ctx context.Context, servers []*http.Server) error {
 			done <- err
 		}()
 	}
-	g.tunnels.drain(ctx)
 	var err error
 	for range servers {
 		err = errors.Join(err, <-done)
 	}
+	g.tunnels.drain(ctx) // no request is left that could become one
 	return err
 }
 

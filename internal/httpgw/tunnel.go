@@ -21,8 +21,8 @@ import (
 type tunnels struct {
 	mu     sync.Mutex
 	open   map[*tunnel]struct{}
-	closed bool // new ones are refused
-	wg     sync.WaitGroup
+	closed bool          // new ones are refused
+	empty  chan struct{} // closed when none is open any more; nil: nobody waits
 }
 
 // tunnel joins two connections.
@@ -45,7 +45,6 @@ func (ts *tunnels) add(t *tunnel) bool {
 		ts.open = map[*tunnel]struct{}{}
 	}
 	ts.open[t] = struct{}{}
-	ts.wg.Add(1)
 	return true
 }
 
@@ -53,28 +52,35 @@ func (ts *tunnels) remove(t *tunnel) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.open, t)
-	ts.wg.Done()
+	if ts.empty != nil && len(ts.open) == 0 {
+		close(ts.empty)
+		ts.empty = nil
+	}
 }
 
-// drain waits until all tunnels have ended, or ctx has, and then closes them. No new
-// one is taken from then on.
+// drain takes no new tunnel, waits until all have ended, or ctx has, and then closes
+// them.
 func (ts *tunnels) drain(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		ts.wg.Wait()
-		close(ended)
-	}()
+	ts.mu.Lock()
+	ts.closed = true
+	if len(ts.open) == 0 {
+		ts.mu.Unlock()
+		return
+	}
+	empty := make(chan struct{})
+	ts.empty = empty
+	ts.mu.Unlock()
 	select {
-	case <-ended:
+	case <-empty:
+		return
 	case <-ctx.Done():
 	}
 	ts.mu.Lock()
-	ts.closed = true
 	for t := range ts.open {
 		t.close()
 	}
 	ts.mu.Unlock()
-	<-ended
+	<-empty
 }
 
 // run copies in both directions until both have ended, or nothing has moved for
