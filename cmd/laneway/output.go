@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -119,7 +120,7 @@ func (g *grid) write(w io.Writer) error {
 	width := make([]int, len(g.rows[0]))
 	for _, row := range g.rows {
 		for i, c := range row {
-			width[i] = max(width[i], len([]rune(c)))
+			width[i] = max(width[i], shown(c))
 		}
 	}
 	var b strings.Builder
@@ -127,7 +128,7 @@ func (g *grid) write(w io.Writer) error {
 		for i, c := range row {
 			cell := c
 			if i < len(row)-1 {
-				cell += strings.Repeat(" ", width[i]-len([]rune(c))+2)
+				cell += strings.Repeat(" ", width[i]-shown(c)+2)
 			}
 			if n == 0 {
 				cell = g.paint.dim(cell)
@@ -138,6 +139,19 @@ func (g *grid) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// shown is how many columns a cell takes: colors take none.
+func shown(cell string) int {
+	n := 0
+	for {
+		before, after, painted := strings.Cut(cell, "\x1b[")
+		n += utf8.RuneCountInString(before)
+		if !painted {
+			return n
+		}
+		_, cell, _ = strings.Cut(after, "m")
+	}
 }
 
 // painter colors words for terminals.
