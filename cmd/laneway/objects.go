@@ -207,6 +207,9 @@ func matchText(m laneclient.Match) string {
 		}
 		parts = append(parts, s)
 	}
+	if m.Host != "" {
+		parts = append(parts, "host "+m.Host)
+	}
 	value("header", m.Header)
 	value("cookie", m.Cookie)
 	value("query", m.Query)

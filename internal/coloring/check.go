@@ -41,6 +41,9 @@ func Check(r *laneclient.Rule, known func(lane.Name) bool) string {
 
 func checkMatch(r *laneclient.Rule) string {
 	m := &r.Match
+	if fault := hostFault(m.Host); fault != "" {
+		return "match.host: " + fault
+	}
 	if m.Header != nil && !httpguts.ValidHeaderFieldName(m.Header.Name) {
 		return fmt.Sprintf("match.header.name: %q is no header name", m.Header.Name)
 	}

@@ -4,7 +4,7 @@
 //
 // [Compile] lays routes and rules out once; [Table.Decide] then answers per
 // request. Its cost does not grow with the number of lanes, nor with the number of
-// rules that ask for an exact header, cookie, query value, user, path or source.
+// rules that ask for an exact header, cookie, query value, user, host, path or source.
 //
 // # Which service
 //

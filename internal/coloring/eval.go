@@ -13,14 +13,22 @@ import (
 // eval reads one request for the rules. What is dear to find is found once.
 type eval struct {
 	req    *Request
+	host   string // as [cleanHost] gives it
 	jwt    *JWTKeys
 	claims map[string]any // of the bearer token
 	tried  bool           // claims has been looked for
 }
 
+func newEval(req *Request, jwt *JWTKeys) *eval {
+	return &eval{req: req, host: cleanHost(req.Host), jwt: jwt}
+}
+
 // matches reports whether all that a rule asks for is so.
 func (e *eval) matches(r *rule) bool {
 	if len(r.methods) > 0 && !slices.Contains(r.methods, e.req.Method) {
+		return false
+	}
+	if r.host != "" && !matchesHost(r.host, e.host) {
 		return false
 	}
 	if r.path != "" && !hasPathPrefix(e.req.Path, r.path) {

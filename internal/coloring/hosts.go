@@ -62,7 +62,7 @@ func compileHosts(routes []laneclient.Route, opts *Options) *hosts {
 
 func (h *hosts) add(src *laneclient.Route, cluster string) {
 	r := &route{src: src, prefix: strings.TrimRight(src.Path, "/")}
-	host := strings.ToLower(strings.TrimSuffix(src.Host, "."))
+	host := foldHost(src.Host)
 	if host == "" {
 		h.any = append(h.any, r)
 		return
@@ -205,21 +205,43 @@ func cleanHost(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
+// foldHost is the host of a route or rule in the form that requests are compared
+// with.
+func foldHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+// matchesHost reports whether host, as [cleanHost] gives it, is what a rule asks
+// for: the same, or under its wildcard.
+func matchesHost(want, host string) bool {
+	suffix, wild := strings.CutPrefix(want, "*")
+	return host == want || wild && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+}
+
+// hostFault says what is wrong with the host of a route or rule, or nothing.
+func hostFault(host string) string {
+	if host == "" {
+		return ""
+	}
+	host = strings.TrimSuffix(host, ".")
+	if suffix, wild := strings.CutPrefix(host, "*"); wild {
+		if !strings.HasPrefix(suffix, ".") || len(suffix) < 2 {
+			return `a wildcard is "*." and a domain, such as "*.example.com"`
+		}
+		host = suffix[1:]
+	}
+	if !plainHost(host) {
+		return "use a host name without port, such as api.example.com, *.example.com, or leave it out for any host"
+	}
+	return ""
+}
+
 // CheckRoute returns [StatusOK], or what is wrong with a route and what would be
 // right, as one sentence.
 func CheckRoute(r *laneclient.Route) string {
 	if err := lane.CheckService(r.Service); err != nil {
 		return "service: " + err.Error()
 	}
-	host := strings.TrimSuffix(r.Host, ".")
-	if suffix, wild := strings.CutPrefix(host, "*"); wild {
-		if !strings.HasPrefix(suffix, ".") || len(suffix) < 2 {
-			return `host: a wildcard is "*." and a domain, such as "*.example.com"`
-		}
-		host = suffix[1:]
-	}
-	if host != "" && !plainHost(host) {
-		return "host: use a host name without port, such as api.example.com, *.example.com, or leave it out for any host"
+	if fault := hostFault(r.Host); fault != "" {
+		return "host: " + fault
 	}
 	if r.Cluster != "" && (!plainHost(r.Cluster) || strings.Contains(r.Cluster, ".")) {
 		return "cluster: use one DNS label, such as c1"

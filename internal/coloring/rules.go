@@ -21,7 +21,8 @@ type rules struct {
 	// list, ascending.
 	groups  []*group // by the value of a header, cookie, query parameter or user
 	sources map[netip.Prefix][]int32
-	lengths []int // the prefix lengths that occur in sources
+	lengths []int              // the prefix lengths that occur in sources
+	hosts   map[string][]int32 // by the host, or what stands behind the '*' with its dot
 	paths   map[string][]int32
 	depth   int     // the most slashes in a key of paths
 	general []int32 // the rest
@@ -35,6 +36,7 @@ type group struct {
 
 type rule struct {
 	name    string
+	host    string // as [foldHost] gives it; empty: any
 	header  *laneclient.ValueMatch
 	cookie  *laneclient.ValueMatch
 	query   *laneclient.ValueMatch
@@ -67,7 +69,7 @@ const (
 )
 
 func compileRules(list []laneclient.Rule, jwt *JWTKeys) *rules {
-	t := &rules{all: list, jwt: jwt, sources: map[netip.Prefix][]int32{}, paths: map[string][]int32{}}
+	t := &rules{all: list, jwt: jwt, sources: map[netip.Prefix][]int32{}, hosts: map[string][]int32{}, paths: map[string][]int32{}}
 	inUse := make([]*laneclient.Rule, 0, len(list))
 	for n := range list {
 		if r := &list[n]; Check(r, nil) == StatusOK && (jwt != nil || !needsToken(r)) {
@@ -93,7 +95,7 @@ func needsToken(r *laneclient.Rule) bool {
 func compileRule(src *laneclient.Rule) *rule {
 	m := &src.Match
 	r := &rule{
-		name: src.Name, header: m.Header, cookie: m.Cookie, query: m.Query,
+		name: src.Name, host: foldHost(m.Host), header: m.Header, cookie: m.Cookie, query: m.Query,
 		path: strings.TrimRight(m.Path, "/"), methods: m.Method, word: wordOf(m),
 	}
 	if m.Header != nil {
@@ -160,6 +162,8 @@ func wordOf(m *laneclient.Match) lane.Rule {
 		return lane.RuleSource
 	case m.Path != "":
 		return lane.RulePath
+	case m.Host != "":
+		return lane.RuleHost
 	case len(m.Method) > 0:
 		return lane.RuleMethod
 	}
@@ -185,6 +189,9 @@ func (t *rules) index(r *rule, n int32) {
 		if !slices.Contains(t.lengths, r.prefix.Bits()) {
 			t.lengths = append(t.lengths, r.prefix.Bits())
 		}
+	case r.host != "":
+		key := strings.TrimPrefix(r.host, "*")
+		t.hosts[key] = append(t.hosts[key], n)
 	case r.path != "":
 		t.paths[r.path] = append(t.paths[r.path], n)
 		t.depth = max(t.depth, strings.Count(r.path, "/"))
@@ -215,7 +222,7 @@ func (t *rules) apply(dir *lane.Snapshot, req *Request, d *Decision) {
 	if len(t.list) == 0 {
 		return
 	}
-	e := &eval{req: req, jwt: t.jwt}
+	e := newEval(req, t.jwt)
 	var room [8][]int32
 	lists := t.candidates(e, room[:0])
 	for {
@@ -257,6 +264,9 @@ func (t *rules) candidates(e *eval, lists [][]int32) [][]int32 {
 			}
 		}
 	}
+	if len(t.hosts) > 0 {
+		lists = t.ofHost(e.host, lists)
+	}
 	if len(t.paths) > 0 {
 		path, depth := e.req.Path, 0
 		for i := 1; i <= len(path) && depth <= t.depth; i++ {
@@ -265,6 +275,21 @@ func (t *rules) candidates(e *eval, lists [][]int32) [][]int32 {
 			}
 			depth++
 			if l := t.paths[path[:i]]; l != nil {
+				lists = append(lists, l)
+			}
+		}
+	}
+	return lists
+}
+
+// ofHost adds the rules of a host, and those of the wildcards that it is under.
+func (t *rules) ofHost(host string, lists [][]int32) [][]int32 {
+	if l := t.hosts[host]; l != nil {
+		lists = append(lists, l)
+	}
+	for i := range len(host) {
+		if host[i] == '.' && i > 0 {
+			if l := t.hosts[host[i:]]; l != nil {
 				lists = append(lists, l)
 			}
 		}

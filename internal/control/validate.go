@@ -301,6 +301,7 @@ func checkRule(obj any, f *faults) {
 	if u := r.Match.User; u != nil && len(u.List) > maxRuleUsers {
 		f.add("match.user.list", "has %d entries: at most %d are allowed; use a header or a cookie for more", len(u.List), maxRuleUsers)
 	}
+	checkText("match.host", r.Match.Host, maxHostBytes, f)
 	checkText("match.path", r.Match.Path, maxPathBytes, f)
 }
 

@@ -168,6 +168,7 @@ type UserMatch struct {
 
 // Match selects requests. All fields that are set must match.
 type Match struct {
+	Host   string      `json:"host,omitempty"` // exact, or "*.example.com"; without a port
 	Header *ValueMatch `json:"header,omitempty"`
 	Cookie *ValueMatch `json:"cookie,omitempty"`
 	Query  *ValueMatch `json:"query,omitempty"`
