@@ -27,7 +27,8 @@ type set struct {
 	states map[targetID]*targetState // guarded by mu; of view's targets, and of those that left with requests in flight
 }
 
-// targetID is what makes two targets of a set the same over snapshots.
+// targetID is what makes two targets of a set the same over snapshots, as [Target.Same]
+// has it: service and protocol are the set's.
 type targetID struct{ name, address string }
 
 func idOf(t *Target) targetID { return targetID{t.Name, t.Address} }

@@ -9,7 +9,7 @@ const (
 	SignatureHeader = "v-traffic-lane-sig" // proves a color that comes in from outside
 	BaggageHeader   = "baggage"            // W3C Baggage, https://www.w3.org/TR/baggage/
 	BaggageMember   = "v-traffic-lane"     // key of the baggage member
-	ExplainHeader   = "x-laneway-explain"  // "1" asks for RouteHeader in the answer
+	ExplainHeader   = "x-laneway-explain"  // "1" asks for RouteHeader in the answer, see WantsRoute
 	RouteHeader     = "x-laneway-route"    // one line a hop, see Hop
 )
 
@@ -61,6 +61,13 @@ func headerColor(values []string) (color Name, malformed int) {
 		}
 	}
 	return Baseline, malformed
+}
+
+// WantsRoute reports whether who sent the carrier wants to know its route: the first value
+// of [ExplainHeader] is "1". It says nothing of whether that peer may be told.
+func WantsRoute(c Carrier) bool {
+	values := c.Values(ExplainHeader)
+	return len(values) > 0 && values[0] == "1"
 }
 
 // Inject writes color into a carrier, as [Header] and as a baggage member; all

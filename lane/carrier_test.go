@@ -190,3 +190,25 @@ func TestExtractDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestWantsRoute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		c    lane.Carrier
+		want bool
+	}{
+		"no header":      {table{}, false},
+		"1":              {table{"x-laneway-explain": {"1"}}, true},
+		"no value":       {table{"x-laneway-explain": {}}, false},
+		"empty":          {table{"x-laneway-explain": {""}}, false},
+		"0":              {table{"x-laneway-explain": {"0"}}, false},
+		"true":           {table{"x-laneway-explain": {"true"}}, false},
+		"space":          {table{"x-laneway-explain": {" 1"}}, false},
+		"first counts":   {table{"x-laneway-explain": {"1", "0"}}, true},
+		"second doesn't": {table{"x-laneway-explain": {"0", "1"}}, false},
+		"net/http":       {http.Header{"X-Laneway-Explain": {"1"}}, true},
+	} {
+		if got := lane.WantsRoute(tc.c); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}

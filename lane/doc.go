@@ -27,4 +27,8 @@
 //
 // Everything in this package may be called from several goroutines at once
 // unless its documentation says otherwise.
+//
+// Locks are taken in the order Balancer.mu, laneSets.mu, set.mu, of each kind one at a
+// time; a later one is never held when an earlier one is taken. Trail.mu stands alone. No
+// function of a caller's runs with any of them held.
 package lane

@@ -35,6 +35,16 @@ type Hop struct {
 	Reason   Reason
 }
 
+// Hop is the step of a request that goes to t, a target of the choice, and got its color by
+// rule. Without a target (nil) the hop names no instance.
+func (c Choice) Hop(t *Target, rule Rule) Hop {
+	h := Hop{Service: c.Service, Lane: c.Lane, Rule: rule, Reason: c.Reason}
+	if t != nil {
+		h.Instance = t.Name
+	}
+	return h
+}
+
 // MaxHopBytes is the longest line that [ParseHop] reads. What names of legal length
 // give is far below it.
 const MaxHopBytes = 512

@@ -112,3 +112,16 @@ func TestTrailAtOnce(t *testing.T) {
 		t.Errorf("%d lines of 10 calls", got)
 	}
 }
+
+func TestChoiceHop(t *testing.T) {
+	target := &lane.Target{Instance: &lane.Instance{Service: "order", Name: "order-7f", Lane: "green"}}
+	c := lane.Choice{Service: "order", Color: "child", Lane: "green", Reason: lane.ReasonParent, Targets: []*lane.Target{target}}
+	want := lane.Hop{Service: "order", Lane: "green", Instance: "order-7f", Rule: lane.RuleHost, Reason: lane.ReasonParent}
+	if got := c.Hop(target, lane.RuleHost); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	nobody := lane.Choice{Service: "order", Color: "strict-load", Reason: lane.ReasonStrictNo}
+	if got, want := nobody.Hop(nil, ""), (lane.Hop{Service: "order", Reason: lane.ReasonStrictNo}); got != want {
+		t.Errorf("nobody: got %+v, want %+v", got, want)
+	}
+}

@@ -17,6 +17,10 @@ const (
 	Ended    State = "ended"    // a lane: over, kept so that its color can be explained
 )
 
+// TakesNew reports whether a lane in this state gets new requests: they go to its
+// instances, and its color is not over. The zero State and unknown ones do not.
+func (s State) TakesNew() bool { return s == Ready || s == Creating }
+
 // Protocols that instances are commonly reached by. Others are allowed.
 const (
 	HTTP   = "http"
@@ -57,6 +61,18 @@ type Instance struct {
 type Target struct {
 	*Instance
 	Endpoint
+}
+
+// Same reports whether other is the same endpoint of the same instance: of that service,
+// name, protocol and address. Every snapshot has targets of its own, so that pointers say
+// nothing of two that may be of different ones. What else there is to an instance, such as
+// its state, weight and room, makes no difference. Nil is the same as nil alone.
+func (t *Target) Same(other *Target) bool {
+	if t == other {
+		return true
+	}
+	return t != nil && other != nil && t.Name == other.Name && t.Address == other.Address &&
+		t.Service == other.Service && t.Protocol == other.Protocol
 }
 
 // Input is what a [Snapshot] is built from. The builder keeps the slices and
@@ -194,8 +210,6 @@ func (s *Snapshot) link() {
 	}
 }
 
-func (e *laneEntry) takesNew() bool { return e.State == Ready || e.State == Creating }
-
 // counts reports whether an instance takes part in routing at all.
 func (s *Snapshot) counts(i *Instance) bool {
 	if i.State != Ready {
@@ -205,7 +219,7 @@ func (s *Snapshot) counts(i *Instance) bool {
 		return true
 	}
 	e := s.lanes[i.Lane]
-	return e != nil && e.takesNew() && e.Generation == i.Generation
+	return e != nil && e.State.TakesNew() && e.Generation == i.Generation
 }
 
 func (s *Snapshot) add(i *Instance) {

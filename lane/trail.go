@@ -46,7 +46,8 @@ func (t *Trail) Add(own Hop, further []string) {
 }
 
 // AppendHops appends to lines a hop and what an answer told of hops further on, as
-// [Trail.Add] does, up to [MaxTrailHops] lines.
+// [Trail.Add] does, up to [MaxTrailHops] lines. It is the only way by which lines of a peer
+// are passed on: parsed, written anew and bounded.
 func AppendHops(lines []string, own Hop, further []string) []string {
 	if len(lines) >= MaxTrailHops {
 		return lines

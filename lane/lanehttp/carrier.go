@@ -30,6 +30,8 @@ func canonical(key string) string {
 		return signatureKey
 	case lane.BaggageHeader:
 		return baggageKey
+	case lane.ExplainHeader:
+		return explainKey
 	}
 	return textproto.CanonicalMIMEHeaderKey(key)
 }

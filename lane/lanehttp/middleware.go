@@ -28,7 +28,7 @@ func Middleware(next http.Handler, options ...Option) http.Handler {
 		if color := c.color(r); color != lane.Baseline {
 			ctx = lane.With(ctx, color)
 		}
-		if values := r.Header[explainKey]; len(values) == 0 || values[0] != "1" {
+		if !lane.WantsRoute(carrier(r.Header)) {
 			next.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}

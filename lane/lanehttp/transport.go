@@ -58,7 +58,7 @@ type transport struct {
 // answer is returned.
 //
 // A request with lane.ExplainHeader "1" gets lane.RouteHeader lines into its answer, that
-// of this call first.
+// of this call first. Answers to others have none, whatever the instance sends.
 //
 // Errors: *lane.NoInstanceError where nobody may serve, wrapped together with the failed
 // look-up where the host does not resolve either; the context's error while waiting for
@@ -250,7 +250,7 @@ func (c *call) attempt(ctx context.Context, choice lane.Choice, target *lane.Tar
 		out.Host = c.r.URL.Host
 	}
 	trail := lane.TrailFrom(ctx)
-	asked := c.r.Header.Get(explainKey) == "1"
+	asked := lane.WantsRoute(carrier(c.r.Header))
 	out.Header = c.t.outgoing(c.r.Header, c.color)
 	if trail != nil || asked {
 		out.Header[explainKey] = []string{"1"}
@@ -263,36 +263,32 @@ func (c *call) attempt(ctx context.Context, choice lane.Choice, target *lane.Tar
 	}
 	resp.Request = c.r
 	c.settle(ctx, target, resp)
-	if trail != nil || asked {
-		c.explain(ctx, resp, choice, target, trail, asked)
-	}
+	c.explain(ctx, resp, choice, target, trail, asked)
 	return resp, nil
 }
 
 // explain adds this call to the trail of the request that caused it, and its line to the
-// answer where the caller asked for it.
+// answer where the caller asked for it. Lines of an instance reach the caller in no other
+// way, so that a handler which passes answers on passes on none of them unseen.
 func (c *call) explain(ctx context.Context, resp *http.Response, choice lane.Choice, target *lane.Target, trail *lane.Trail, asked bool) {
-	own := lane.Hop{
-		Service: c.service, Lane: choice.Lane, Instance: target.Name,
-		Rule: lane.OutgoingRule(ctx, c.process), Reason: choice.Reason,
-	}
 	further := resp.Header[routeKey]
+	delete(resp.Header, routeKey)
+	if trail == nil && !asked {
+		return
+	}
+	own := choice.Hop(target, lane.OutgoingRule(ctx, c.process))
 	trail.Add(own, further)
 	if asked {
 		if resp.Header == nil { // a base that is no real one
 			resp.Header = http.Header{}
 		}
 		resp.Header[routeKey] = lane.AppendHops(nil, own, further)
-	} else {
-		delete(resp.Header, routeKey) // the trail has it
 	}
 }
 
 // wasTried goes by name, not pointer: a new snapshot may have come in between.
 func (c *call) wasTried(t *lane.Target) bool {
-	return slices.ContainsFunc(c.tried[:c.nTried], func(o *lane.Target) bool {
-		return o.Name == t.Name && o.Address == t.Address
-	})
+	return slices.ContainsFunc(c.tried[:c.nTried], t.Same)
 }
 
 // refused reports whether no connection was made, so that nothing was sent.

@@ -513,6 +513,43 @@ func TestTransportExplains(t *testing.T) {
 	}
 }
 
+// TestTransportLinesOfAPeer has an instance send route lines of its own: nothing but hops
+// comes through, a bounded number of them, and only to who asked.
+func TestTransportLinesOfAPeer(t *testing.T) {
+	const hop = "service=cart lane=- instance=c1 rule=- reason=plain"
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()[http.CanonicalHeaderKey(lane.RouteHeader)] = append([]string{"<b>not a hop</b>", hop + " extra=1"}, slices.Repeat([]string{hop}, 100)...)
+	}))
+	defer peer.Close()
+	dir := lanetest.NewDirectory(lanes, at("order", "o1", "", strings.TrimPrefix(peer.URL, "http://")))
+	c := client(t, nil, dir)
+	ask := func(ctx context.Context, explain bool) []string {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://order/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if explain {
+			r.Header.Set(lane.ExplainHeader, "1")
+		}
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.Header.Values(lane.RouteHeader)
+	}
+	if got := ask(t.Context(), true); len(got) != lane.MaxTrailHops || got[1] != hop {
+		t.Errorf("%d lines, the second %q", len(got), got[min(1, len(got)):min(2, len(got))])
+	}
+	if got := ask(t.Context(), false); got != nil {
+		t.Errorf("nobody asked, and got %d lines", len(got))
+	}
+	ctx, trail := lane.WithTrail(t.Context())
+	if got := ask(ctx, false); got != nil || len(trail.Lines()) != lane.MaxTrailHops || trail.Lines()[1] != hop {
+		t.Errorf("%d lines beside %d of the trail", len(got), len(trail.Lines()))
+	}
+}
+
 func TestTransportObserver(t *testing.T) {
 	var seen []string
 	type key struct{}
