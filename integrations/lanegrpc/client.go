@@ -26,10 +26,11 @@ const (
 )
 
 type config struct {
-	dir    lane.Directory
-	policy lane.Policy
-	drain  time.Duration
-	last   atomic.Pointer[coloredMetadata]
+	dir     lane.Directory
+	policy  lane.Policy
+	drain   time.Duration
+	observe lane.Observer // may be nil
+	last    atomic.Pointer[coloredMetadata]
 }
 
 // coloredMetadata is all the metadata of a call that has none but its color. grpc only
@@ -59,6 +60,11 @@ func WithPolicy(p lane.Policy) Option { return func(c *config) { c.policy = p } 
 // before they end with UNAVAILABLE; unary calls go on until they are answered or their
 // deadline passes. Default: [DefaultDrain]; zero or less ends streams at once.
 func WithDrain(d time.Duration) Option { return func(c *config) { c.drain = d } }
+
+// WithObserver has o told of every choice, with the context of the call's attempt, before
+// it is sent: for example laneotel.Observe, which notes it on the span of that context. o
+// runs where grpc picks a connection, so it must not block.
+func WithObserver(o lane.Observer) Option { return func(c *config) { c.observe = o } }
 
 // DialOptions returns what a grpc.NewClient for "lane:///SERVICE" needs to route by dir:
 // resolver, balancer, interceptors and back-off. Transport credentials are yours to add.
@@ -116,7 +122,7 @@ func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
 	c.dir.Used(out.color)
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy: it may be changed
-	out.asked = first(md, lane.ExplainHeader) == "1"
+	out.asked = lane.WantsRoute(carrier(md))
 	switch {
 	case md == nil && out.trail == nil && out.color != lane.Baseline:
 		ctx = metadata.NewOutgoingContext(ctx, c.metadataOf(out.color))
@@ -138,23 +144,41 @@ func (c *config) begin(ctx context.Context) (context.Context, *call) {
 
 func (c *call) explained() bool { return c.asked || c.trail != nil }
 
+// unary hands a call on. Route lines of the instance reach the caller parsed and bounded,
+// and only where it asked for them.
 func (c *config) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, out := c.begin(ctx)
-	if !out.explained() {
-		return invoke(ctx, method, req, reply, cc, opts...)
+	var lines []string
+	var err error
+	if out.explained() {
+		var trailer metadata.MD
+		err = invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
+		lines = out.lines(trailer)
+	} else {
+		err = invoke(ctx, method, req, reply, cc, opts...)
 	}
-	var trailer metadata.MD
-	err := invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
-	lines := out.lines(trailer)
 	for _, o := range opts {
-		if t, ok := o.(grpc.TrailerCallOption); ok && out.asked && len(lines) > 0 {
-			if *t.TrailerAddr == nil {
-				*t.TrailerAddr = metadata.MD{}
-			}
-			(*t.TrailerAddr)[lane.RouteHeader] = lines
+		if t, ok := o.(grpc.TrailerCallOption); ok {
+			*t.TrailerAddr = out.routed(*t.TrailerAddr, lines)
 		}
 	}
 	return err
+}
+
+// routed returns the trailer as the caller gets it: with the lines, where it asked for
+// them, and without what the instance sent.
+func (c *call) routed(trailer metadata.MD, lines []string) metadata.MD {
+	sent := len(trailer[lane.RouteHeader]) > 0
+	wanted := c.asked && len(lines) > 0
+	if !sent && !wanted {
+		return trailer
+	}
+	out := trailer.Copy() // grpc hands the same map out again
+	delete(out, lane.RouteHeader)
+	if wanted {
+		out[lane.RouteHeader] = lines
+	}
+	return out
 }
 
 // lines notes the call in the trail of its request and returns its route, nearest first.
@@ -162,10 +186,7 @@ func (c *call) lines(trailer metadata.MD) []string {
 	if c.target == nil {
 		return nil // never sent
 	}
-	own := lane.Hop{
-		Service: c.choice.Service, Lane: c.choice.Lane, Instance: c.target.Name,
-		Rule: c.rule, Reason: c.choice.Reason,
-	}
+	own := c.choice.Hop(c.target, c.rule)
 	further := trailer[lane.RouteHeader]
 	c.trail.Add(own, further)
 	return lane.AppendHops(nil, own, further)
@@ -219,10 +240,5 @@ func (s *clientStream) SendMsg(m any) error {
 
 // Trailer implements grpc.ClientStream.
 func (s *clientStream) Trailer() metadata.MD {
-	md := s.ClientStream.Trailer()
-	if s.call.asked && len(s.lines) > 0 {
-		md = md.Copy()
-		md[lane.RouteHeader] = s.lines
-	}
-	return md
+	return s.call.routed(s.ClientStream.Trailer(), s.lines)
 }

@@ -11,4 +11,10 @@
 //
 // The balancer is registered with grpc's own process-wide registry under [BalancerName];
 // that is the only state of this package that is not yours.
+//
+// Locks are taken in the order laneBalancer.mu, entry.mu. laneBalancer.mu is also held
+// while grpc's ClientConn is told of connections and pickers, whose locks come after it; it
+// is not held where a subscription is made or ended, since a directory may hold a lock of
+// its own while it tells of a change. Neither is held while the lane.Balancer is asked, whose
+// locks thus stand alone, nor while an observer runs.
 package lanegrpc

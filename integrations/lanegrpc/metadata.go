@@ -27,14 +27,6 @@ func (c incomingCarrier) Values(key string) []string {
 func (incomingCarrier) Set(string, string) {}
 func (incomingCarrier) Del(string)         {}
 
-// first returns the first value of a key, or "".
-func first(md metadata.MD, key string) string {
-	if values := md[key]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
 // colored reports whether md says anything of colors, so that plain calls without any
 // keep their metadata as it is.
 func colored(md metadata.MD) bool {

@@ -1,6 +1,7 @@
 package lanegrpc
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -43,15 +44,15 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		t = p.among.Next(choice, now, nil)
 	}
 	if e := entries[keyOf(t)]; e != nil && e.ready() {
-		return p.send(out, e, t, choice)
+		return p.send(info.Ctx, out, e, t, choice)
 	}
-	return p.pickUnconnected(out, entries, t, choice, now)
+	return p.pickUnconnected(info.Ctx, out, entries, t, choice, now)
 }
 
 // pickUnconnected goes on from a target that is not connected: it is now being connected
 // to, and the call waits for that, unless another one that is as near is connected already.
 // Targets that cannot be connected to are passed over while there are others.
-func (p *picker) pickUnconnected(out *call, entries map[entryKey]*entry, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
+func (p *picker) pickUnconnected(ctx context.Context, out *call, entries map[entryKey]*entry, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
 	var tried []*lane.Target
 	var last error
 	for ; t != nil; t = p.among.Next(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
@@ -61,7 +62,7 @@ func (p *picker) pickUnconnected(out *call, entries map[entryKey]*entry, t *lane
 			p.among.Done(t, lane.Neutral, now)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		case e.ready():
-			return p.send(out, e, t, choice)
+			return p.send(ctx, out, e, t, choice)
 		case e.failed():
 			p.among.Done(t, lane.Refused, now)
 			last = &unreachableError{target: t, err: e.lastError()}
@@ -80,7 +81,7 @@ func (p *picker) pickUnconnected(out *call, entries map[entryKey]*entry, t *lane
 			return connection == nil || !connection.ready() || !near(o)
 		})
 		if other != nil {
-			return p.send(out, entries[keyOf(other)], other, choice)
+			return p.send(ctx, out, entries[keyOf(other)], other, choice)
 		}
 		out.waits = e
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -96,16 +97,19 @@ func local(c lane.Choice, t *lane.Target) bool {
 func keyOf(t *lane.Target) entryKey { return entryKey{t.Name, t.Address} }
 
 func contains(targets []*lane.Target, t *lane.Target) bool {
-	return slices.ContainsFunc(targets, func(other *lane.Target) bool { return keyOf(other) == keyOf(t) })
+	return slices.ContainsFunc(targets, t.Same)
 }
 
-// send gives the call to an entry.
-func (p *picker) send(out *call, e *entry, t *lane.Target, choice lane.Choice) (balancer.PickResult, error) {
+// send gives the call to an entry. ctx is that of the call's attempt.
+func (p *picker) send(ctx context.Context, out *call, e *entry, t *lane.Target, choice lane.Choice) (balancer.PickResult, error) {
 	if out.stream && !e.add(out) {
 		p.among.Done(t, lane.Neutral, time.Now())
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	out.waits, out.target, out.choice = nil, t, choice
+	if p.observe != nil {
+		p.observe(ctx, choice, t)
+	}
 	return balancer.PickResult{SubConn: e.sc, Done: func(info balancer.DoneInfo) {
 		if out.stream {
 			e.remove(out)

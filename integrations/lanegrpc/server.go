@@ -79,13 +79,13 @@ func (c *serverConfig) incoming(ctx context.Context) (context.Context, *lane.Tra
 	if c.trust != nil && !c.trust(ctx) {
 		return ctx, nil
 	}
-	headers := incomingCarrier{ctx}
+	var headers lane.Carrier = incomingCarrier{ctx}
 	color, _ := lane.Extract(headers, c.aliases...)
-	explain := headers.Values(lane.ExplainHeader)
+	explain := lane.WantsRoute(headers)
 	if color != lane.Baseline {
 		ctx = lane.With(ctx, color)
 	}
-	if len(explain) == 0 || explain[0] != "1" {
+	if !explain {
 		return ctx, nil
 	}
 	return lane.WithTrail(ctx)

@@ -14,6 +14,12 @@
 //
 //	otelhttp.NewTransport(lanehttp.Transport(nil, lc, lanehttp.WithObserver(laneotel.Observe)))
 //
+// gRPC calls are noted in the same way, on the span that otelgrpc's stats handler starts for
+// each attempt, or on the caller's own where there is none:
+//
+//	grpc.NewClient("lane:///order", append(lanegrpc.DialOptions(lc, lanegrpc.WithObserver(laneotel.Observe)),
+//		grpc.WithStatsHandler(otelgrpc.NewClientHandler()), creds)...)
+//
 // [Observe] notes a choice on the span of the call; [Middleware] notes the color on the
 // span of the request that comes in. Attributes are [ColorKey], [LaneKey] and [ReasonKey].
 //
