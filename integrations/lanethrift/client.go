@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
@@ -21,8 +22,6 @@ const (
 	DefaultMaxConns = 64
 	// DefaultTimeout ends calls whose context has no deadline.
 	DefaultTimeout = 30 * time.Second
-	// MaxFrameBytes is the largest message that is read or written.
-	MaxFrameBytes = 16 << 20
 
 	maxIdle     = 16 // connections kept for one instance
 	maxAttempts = 3  // targets that a call is tried on
@@ -41,6 +40,7 @@ type Client struct {
 	among   *lane.Balancer
 	thrift  *thrift.TConfiguration
 
+	known  atomic.Bool // the directory has the instances
 	mu     sync.Mutex
 	pools  map[poolKey]*pool // guarded by mu
 	closed bool              // guarded by mu
@@ -55,6 +55,7 @@ type config struct {
 	maxConns int
 	timeout  time.Duration
 	compact  bool
+	dial     dialFunc
 }
 
 // Option changes a [Client] that [NewClient] makes.
@@ -67,31 +68,52 @@ func WithPolicy(p lane.Policy) Option { return func(c *config) { c.policy = p } 
 // under way. Default: [DefaultMaxConns]; below 1 counts as 1.
 func WithMaxConns(n int) Option { return func(c *config) { c.maxConns = max(n, 1) } }
 
-// WithTimeout ends calls whose context has no deadline. Default: [DefaultTimeout].
-func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
+// WithTimeout ends calls whose context has no deadline. Default, also for zero and less:
+// [DefaultTimeout].
+func WithTimeout(d time.Duration) Option {
+	return func(c *config) {
+		if d > 0 {
+			c.timeout = d
+		}
+	}
+}
 
-// WithCompact speaks the compact protocol instead of the binary one.
+// WithCompact speaks the compact protocol instead of the binary one. Peers that do not
+// tell the protocols apart, most but those of THeader, need to be set to the same.
 func WithCompact() Option { return func(c *config) { c.compact = true } }
+
+// WithDialer makes connections by dial, which is given "tcp" and an instance's address:
+// for TLS, tls.Dialer's DialContext. It may be called at once and is given three seconds.
+// Default: net.Dialer's.
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return func(c *config) { c.dial = dial }
+}
 
 // NewClient makes a client of a service. It does no I/O; Close it.
 func NewClient(dir lane.Directory, service string, options ...Option) *Client {
 	c := &Client{
-		config: &config{maxConns: DefaultMaxConns, timeout: DefaultTimeout},
+		config: &config{maxConns: DefaultMaxConns, timeout: DefaultTimeout, dial: new(net.Dialer).DialContext},
 		dir:    dir, service: service, pools: map[poolKey]*pool{},
 	}
 	for _, o := range options {
 		o(c.config)
 	}
 	c.among = lane.NewBalancer(c.policy)
-	protocol := thrift.THeaderProtocolBinary
+	c.thrift = configuration()
 	if c.compact {
-		protocol = thrift.THeaderProtocolCompact
-	}
-	c.thrift = &thrift.TConfiguration{
-		MaxFrameSize: MaxFrameBytes, MaxMessageSize: MaxFrameBytes, THeaderProtocolID: &protocol,
+		c.thrift.THeaderProtocolID = thrift.THeaderProtocolIDPtrMust(thrift.THeaderProtocolCompact)
 	}
 	c.cancel = dir.Subscribe(c.prune)
 	return c
+}
+
+// configuration bounds what peers send, and what is sent to them. A binary message needs
+// its version: without, the first bytes of anything are the length of a name.
+func configuration() *thrift.TConfiguration {
+	return &thrift.TConfiguration{
+		MaxFrameSize: MaxFrameBytes, MaxMessageSize: MaxFrameBytes,
+		TBinaryStrictRead: new(true), TBinaryStrictWrite: new(true),
+	}
 }
 
 // Call implements thrift.TClient. It blocks until the answer, or ctx ends, or, where ctx
@@ -100,7 +122,8 @@ func NewClient(dir lane.Directory, service string, options ...Option) *Client {
 // Errors: a thrift.TApplicationException with the text of lane.NoInstanceError (which
 // errors.As finds too) where nobody may serve; thrift's exceptions as the instance gave
 // them; ctx's error, wrapped; [ErrClosed]. A call is sent to another instance only where
-// no connection to the first could be made; what may have been sent is never sent again.
+// no connection to the first could be made, three in all and of the same lane; what may
+// have been sent is never sent again.
 func (c *Client) Call(ctx context.Context, method string, args, result thrift.TStruct) (thrift.ResponseMeta, error) {
 	if !c.enter() {
 		return thrift.ResponseMeta{}, ErrClosed
@@ -117,96 +140,145 @@ func (c *Client) Call(ctx context.Context, method string, args, result thrift.TS
 	process := c.dir.Process()
 	color := lane.Outgoing(ctx, process)
 	c.dir.Used(color)
+	sending, explained := outgoing(ctx, color)
 
-	target, choice, connection, pool, err := c.connect(ctx, color)
+	on, err := c.connect(ctx, color)
 	if err != nil {
 		return thrift.ResponseMeta{}, err
 	}
-	headers := writeHeaders(ctx)
-	asked := headers[lane.ExplainHeader] == "1"
-	trail := lane.TrailFrom(ctx)
-	if trail != nil {
-		headers[lane.ExplainHeader] = "1"
-	}
-	lane.Inject(headers, color)
-	meta, err := connection.call(headers.context(ctx), method, args, result)
-	pool.put(connection, broken(err))
-	c.among.Done(target, outcome(ctx, err), time.Now())
-	if asked || trail != nil {
+	r := on.conn.call(sending, method, args, result)
+	on.pool.put(on.conn, !r.keep)
+	c.among.Done(on.target, r.outcome(), time.Now())
+	if explained {
 		own := lane.Hop{
-			Service: c.service, Lane: choice.Lane, Instance: target.Name,
-			Rule: lane.OutgoingRule(ctx, process), Reason: choice.Reason,
+			Service: c.service, Lane: on.choice.Lane, Instance: on.target.Name,
+			Rule: lane.OutgoingRule(ctx, process), Reason: on.choice.Reason,
 		}
-		meta = explain(meta, own, trail, asked)
+		r.meta = explain(ctx, r.meta, own)
 	}
-	return meta, err
+	return r.meta, r.err
 }
 
-// need makes sure that the instances of the service are known.
+// need makes sure that the instances of the service are known. The directory is asked
+// until it has known them once.
 func (c *Client) need(ctx context.Context) error {
+	if c.known.Load() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, needTimeout)
 	defer cancel()
-	return c.dir.Need(ctx, c.service)
+	if err := c.dir.Need(ctx, c.service); err != nil {
+		return err
+	}
+	c.known.Store(true)
+	return nil
+}
+
+// connected is a call's place: who gets it, over which connection.
+type connected struct {
+	choice lane.Choice
+	target *lane.Target
+	pool   *pool
+	conn   *conn
 }
 
 // connect picks a target that a connection can be had to, and counts the call to it.
-func (c *Client) connect(ctx context.Context, color lane.Name) (*lane.Target, lane.Choice, *conn, *pool, error) {
+func (c *Client) connect(ctx context.Context, color lane.Name) (connected, error) {
 	var tried []*lane.Target
 	for {
 		choice := lane.Pick(c.dir.Snapshot(), c.service, color, lane.Thrift)
 		if err := choice.Err(); err != nil {
-			return nil, choice, nil, nil, &noInstance{TApplicationException: thrift.NewTApplicationException(thrift.UNKNOWN_APPLICATION_EXCEPTION, err.Error()), cause: err}
+			return connected{}, noInstance(err)
 		}
-		target := c.among.Next(choice, time.Now(), func(t *lane.Target) bool { return contains(tried, t) })
-		if target == nil {
+		var avoid func(*lane.Target) bool
+		if len(tried) > 0 {
+			avoid = func(t *lane.Target) bool { return contains(tried, t) }
+		}
+		target := c.among.Next(choice, time.Now(), avoid)
+		if target == nil { // others have come and all that were tried are back
 			target, tried = c.among.Next(choice, time.Now(), nil), nil
 		}
 		p, err := c.pool(target)
 		if err != nil {
 			c.among.Done(target, lane.Neutral, time.Now())
-			return nil, choice, nil, nil, err
+			return connected{}, err
 		}
-		connection, err := p.get(ctx, func(ctx context.Context) (*conn, error) {
-			return dial(ctx, target.Address, target.Transport, c.thrift)
-		})
+		connection, err := p.get(ctx, func(ctx context.Context) (*conn, error) { return c.open(ctx, target) })
 		if err == nil {
-			return target, choice, connection, p, nil
+			return connected{choice, target, p, connection}, nil
 		}
-		c.among.Done(target, outcome(ctx, err), time.Now())
+		var refused *dialError
+		switch {
+		case errors.Is(err, errLeft): // the snapshot has changed meanwhile
+			c.among.Done(target, lane.Neutral, time.Now())
+			continue
+		case ctx.Err() != nil, !errors.As(err, &refused):
+			// The caller's time was over, in the queue for a connection or while one was
+			// made: that says nothing certain of the target.
+			c.among.Done(target, lane.Neutral, time.Now())
+			return connected{}, fmt.Errorf("call %s instance %s: %w", c.service, target.Name, err)
+		}
+		c.among.Done(target, lane.Refused, time.Now())
 		tried = append(tried, target)
-		if ctx.Err() != nil || !refused(err) || len(tried) >= min(maxAttempts, len(choice.Targets)) {
-			return nil, choice, nil, nil, fmt.Errorf("call %s instance %s: %w", c.service, target.Name, err)
+		if len(tried) >= min(maxAttempts, len(choice.Targets)) {
+			return connected{}, fmt.Errorf("call %s instance %s: %w", c.service, target.Name, err)
 		}
 	}
+}
+
+// open connects to a target. Its error is ctx's or a [*dialError].
+func (c *Client) open(ctx context.Context, t *lane.Target) (*conn, error) {
+	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	raw, err := c.dial(dialing, "tcp", t.Address)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &dialError{err}
+	}
+	made, err := newConn(raw, t.Transport, c.thrift)
+	if err != nil {
+		return nil, errors.Join(&dialError{err}, raw.Close())
+	}
+	return made, nil
 }
 
 func contains(tried []*lane.Target, t *lane.Target) bool {
 	return slices.ContainsFunc(tried, func(o *lane.Target) bool { return o.Name == t.Name && o.Address == t.Address })
 }
 
+func keyOf(t *lane.Target) poolKey { return poolKey{t.Name, t.Address, t.Transport} }
+
 func (c *Client) pool(t *lane.Target) (*pool, error) {
-	key := poolKey{t.Name, t.Address, t.Transport}
+	key := keyOf(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if p := c.pools[key]; p != nil {
+		return p, nil
+	}
 	if c.closed {
 		return nil, ErrClosed
 	}
-	p := c.pools[key]
-	if p == nil {
-		p = newPool(c.maxConns)
-		c.pools[key] = p
+	// The lock orders this with prune: an instance that has left meanwhile gets no pool.
+	for present := range c.dir.Snapshot().Targets(c.service, lane.Thrift) {
+		if keyOf(present) == key {
+			p := newPool(c.maxConns)
+			c.pools[key] = p
+			return p, nil
+		}
 	}
-	return p, nil
+	return gonePool(), nil
 }
 
 // prune closes the pools of instances that have left.
 func (c *Client) prune() {
-	present := map[poolKey]bool{}
-	for t := range c.dir.Snapshot().Targets(c.service, lane.Thrift) {
-		present[poolKey{t.Name, t.Address, t.Transport}] = true
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	present := make(map[poolKey]bool, len(c.pools))
+	for t := range c.dir.Snapshot().Targets(c.service, lane.Thrift) {
+		present[keyOf(t)] = true
+	}
 	for key, p := range c.pools {
 		if !present[key] {
 			p.close()
@@ -225,7 +297,7 @@ func (c *Client) enter() bool {
 }
 
 // Close refuses new calls, waits for those under way and closes all connections. It is
-// idempotent.
+// idempotent, and must not be called from a call's own handler.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	already := c.closed
@@ -244,62 +316,31 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// explain adds this call to the trail and, where the caller asked for it, to its headers.
-func explain(meta thrift.ResponseMeta, own lane.Hop, trail *lane.Trail, asked bool) thrift.ResponseMeta {
-	further := splitLines(meta.Headers[lane.RouteHeader])
-	trail.Add(own, further)
-	if asked {
-		headers := thrift.THeaderMap{lane.RouteHeader: joinLines(append([]string{own.String()}, further...))}
-		for key, value := range meta.Headers {
-			if key != lane.RouteHeader {
-				headers[key] = value
-			}
-		}
-		meta.Headers = headers
-	}
-	return meta
-}
-
-// noInstance is the exception for a service that nobody serves.
-type noInstance struct {
+// noInstanceError is the exception for a service that nobody serves.
+type noInstanceError struct {
 	thrift.TApplicationException
 	cause error
 }
 
-func (n *noInstance) Unwrap() error { return n.cause }
-
-// broken reports whether a connection is of no further use: all but an answer leaves it
-// at a place in the stream that nobody knows.
-func broken(err error) bool {
-	var answer thrift.TApplicationException
-	if err == nil {
-		return false
+func noInstance(err error) error {
+	return &noInstanceError{
+		TApplicationException: thrift.NewTApplicationException(thrift.INTERNAL_ERROR, err.Error()),
+		cause:                 err,
 	}
-	if !errors.As(err, &answer) {
-		return true
-	}
-	switch answer.TypeId() {
-	case thrift.BAD_SEQUENCE_ID, thrift.WRONG_METHOD_NAME, thrift.INVALID_MESSAGE_TYPE_EXCEPTION, thrift.PROTOCOL_ERROR:
-		return true
-	}
-	return false
 }
 
-func outcome(ctx context.Context, err error) lane.Outcome {
+func (n *noInstanceError) Unwrap() error { return n.cause }
+
+// outcome says what a call's end tells of its instance.
+func (r reply) outcome() lane.Outcome {
 	switch {
-	case !broken(err):
+	case !broken(r.err):
 		return lane.Success
-	case errors.Is(ctx.Err(), context.Canceled), errors.Is(err, ErrClosed):
-		return lane.Neutral
-	case refused(err):
-		return lane.Refused
+	case errors.Is(r.err, context.Canceled):
+		return lane.Neutral // the caller went away
+	case !r.sent && !errors.Is(r.err, context.DeadlineExceeded):
+		return lane.Neutral // the arguments could not be written, or the connection was old
 	default:
 		return lane.Failure
 	}
-}
-
-// refused reports whether no connection was made, so that nothing was sent.
-func refused(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
 }

@@ -2,6 +2,7 @@ package lanethrift
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,16 +41,6 @@ func (readCarrier) Del(string)         {}
 // names, changed by a color.
 type writeCarrier map[string]string
 
-func writeHeaders(ctx context.Context) writeCarrier {
-	c := writeCarrier{}
-	for _, key := range thrift.GetWriteHeaderList(ctx) {
-		if value, ok := thrift.GetHeader(ctx, key); ok {
-			c[key] = value
-		}
-	}
-	return c
-}
-
 func (c writeCarrier) Values(key string) []string {
 	if value, ok := c[key]; ok {
 		return []string{value}
@@ -60,12 +51,47 @@ func (c writeCarrier) Values(key string) []string {
 func (c writeCarrier) Set(key, value string) { c[key] = value }
 func (c writeCarrier) Del(key string)        { delete(c, key) }
 
-// context returns ctx with these headers to write, and no others.
-func (c writeCarrier) context(ctx context.Context) context.Context {
-	keys := make([]string, 0, len(c))
-	for key, value := range c {
-		keys = append(keys, key)
-		ctx = thrift.SetHeader(ctx, key, value)
+// outgoing returns ctx with the headers of a call of that color. explained reports
+// whether somebody wants its route.
+func outgoing(ctx context.Context, color lane.Name) (_ context.Context, explained bool) {
+	given := thrift.GetWriteHeaderList(ctx)
+	trail := lane.TrailFrom(ctx)
+	if len(given) == 0 && color == lane.Baseline && trail == nil {
+		return ctx, false // as most are
 	}
-	return thrift.SetWriteHeaderList(ctx, keys)
+	headers := make(writeCarrier, len(given)+3)
+	for _, key := range given {
+		if value, ok := thrift.GetHeader(ctx, key); ok {
+			headers[key] = value
+		}
+	}
+	lane.Inject(headers, color)
+	explained = headers[lane.ExplainHeader] == "1" || trail != nil
+	if explained {
+		headers[lane.ExplainHeader] = "1"
+	}
+	keys := make([]string, 0, len(headers))
+	for key, value := range headers {
+		keys = append(keys, key)
+		ctx = thrift.SetHeader(ctx, key, value) //nolint:fatcontext // thrift has a value for each header
+	}
+	return thrift.SetWriteHeaderList(ctx, keys), explained
+}
+
+// explain adds a call to the trail of the request that caused it and, where the caller
+// asked for it, its route to its headers. ctx is the caller's.
+func explain(ctx context.Context, meta thrift.ResponseMeta, own lane.Hop) thrift.ResponseMeta {
+	further := splitLines(meta.Headers[lane.RouteHeader])
+	lane.TrailFrom(ctx).Add(own, further)
+	value, _ := thrift.GetHeader(ctx, lane.ExplainHeader)
+	if value != "1" || !slices.Contains(thrift.GetWriteHeaderList(ctx), lane.ExplainHeader) {
+		return meta
+	}
+	headers := maps.Clone(meta.Headers) // thrift's own until the next call
+	if headers == nil {
+		headers = thrift.THeaderMap{}
+	}
+	headers[lane.RouteHeader] = joinLines(lane.AppendHops(nil, own, further))
+	meta.Headers = headers
+	return meta
 }

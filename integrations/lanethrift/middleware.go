@@ -29,7 +29,6 @@ func Middleware(aliases ...string) thrift.ProcessorMiddleware {
 				if !ok || response.THeaderResponseHelper == nil {
 					return next.Process(ctx, seqID, in, out)
 				}
-				response.ClearHeaders() // of the call before on this connection
 				if values := headers.Values(lane.ExplainHeader); len(values) == 0 || values[0] != "1" {
 					return next.Process(ctx, seqID, in, out)
 				}
@@ -54,4 +53,11 @@ func (e *explained) WriteMessageBegin(ctx context.Context, name string, kind thr
 		e.response.SetHeader(lane.RouteHeader, joinLines(lines))
 	}
 	return e.TProtocol.WriteMessageBegin(ctx, name, kind, seqID)
+}
+
+// WriteMessageEnd implements thrift.TProtocol.
+func (e *explained) WriteMessageEnd(ctx context.Context) error {
+	err := e.TProtocol.WriteMessageEnd(ctx) // the answer is sent
+	e.response.ClearHeaders()               // thrift would send them with the next one too
+	return err
 }

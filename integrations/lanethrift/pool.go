@@ -3,29 +3,47 @@ package lanethrift
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
 
-// ErrClosed is returned by calls on a closed [Client].
-var ErrClosed = errors.New("lanethrift: client is closed")
+var (
+	// ErrClosed is returned by calls on a closed [Client].
+	ErrClosed = errors.New("lanethrift: client is closed")
+	// errLeft is returned by a pool whose instance is no longer in the registry.
+	errLeft = errors.New("the instance has left")
+)
 
 // pool holds the connections to one instance.
 type pool struct {
-	slots chan struct{} // one for each connection in use: bounds them
+	slots chan struct{} // holds one for each connection in use: bounds them
+	left  chan struct{} // closed by close: those that wait for a slot go elsewhere
 
 	mu     sync.Mutex
-	idle   []*conn // guarded by mu; the last one was used last
-	closed bool    // guarded by mu
+	idle   []*conn     // guarded by mu; the last one was used last
+	sweep  *time.Timer // runs while there are idle ones; guarded by mu
+	closed bool        // guarded by mu
 }
 
-func newPool(most int) *pool { return &pool{slots: make(chan struct{}, most)} }
+func newPool(most int) *pool {
+	return &pool{slots: make(chan struct{}, most), left: make(chan struct{})}
+}
+
+// gonePool is that of an instance which has left: it gives nothing.
+func gonePool() *pool {
+	p := newPool(0)
+	p.close()
+	return p
+}
 
 // get takes an idle connection that its peer has kept, or dials one. It blocks while as
-// many as allowed are in use.
+// many as allowed are in use. Errors: errLeft; ctx's; [*dialError].
 func (p *pool) get(ctx context.Context, dial func(context.Context) (*conn, error)) (*conn, error) {
 	select {
 	case p.slots <- struct{}{}:
+	case <-p.left:
+		return nil, errLeft
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -38,7 +56,7 @@ func (p *pool) get(ctx context.Context, dial func(context.Context) (*conn, error
 		if c == nil {
 			break
 		}
-		if time.Since(c.idle) < idleTimeout && c.alive() {
+		if c.alive() {
 			return c, nil
 		}
 		c.close()
@@ -51,11 +69,12 @@ func (p *pool) get(ctx context.Context, dial func(context.Context) (*conn, error
 	return c, nil
 }
 
+// pop returns the idle connection that was used last, nil if there is none.
 func (p *pool) pop() (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, ErrClosed
+		return nil, errLeft
 	}
 	n := len(p.idle)
 	if n == 0 {
@@ -77,10 +96,29 @@ func (p *pool) put(c *conn, broken bool) {
 	}
 	c.idle = time.Now()
 	p.idle = append(p.idle, c)
-	// The ones used longest ago are in front.
-	for len(p.idle) > 0 && time.Since(p.idle[0].idle) > idleTimeout {
-		p.idle[0].close()
-		p.idle = p.idle[1:]
+	if p.sweep == nil {
+		p.sweep = time.AfterFunc(idleTimeout, p.expire)
+	}
+}
+
+// expire closes connections that were idle for long, and comes back for the others.
+func (p *pool) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	now := time.Now()
+	p.idle = slices.DeleteFunc(p.idle, func(c *conn) bool {
+		old := now.Sub(c.idle) >= idleTimeout
+		if old {
+			c.close()
+		}
+		return old
+	})
+	p.sweep = nil
+	if len(p.idle) > 0 { // the first one has been idle for longest
+		p.sweep = time.AfterFunc(idleTimeout-now.Sub(p.idle[0].idle), p.expire)
 	}
 }
 
@@ -88,7 +126,14 @@ func (p *pool) put(c *conn, broken bool) {
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	p.closed = true
+	close(p.left)
+	if p.sweep != nil {
+		p.sweep.Stop()
+	}
 	for _, c := range p.idle {
 		c.close()
 	}

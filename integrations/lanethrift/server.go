@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
@@ -24,6 +25,9 @@ const (
 	// DefaultMessageTimeout is how long one message may take to come in from its first
 	// byte on, and to go out: a peer that trickles holds a connection no longer.
 	DefaultMessageTimeout = 30 * time.Second
+
+	// How long accepting pauses after an error that goes by, such as too many open files.
+	firstPause, longestPause = 5 * time.Millisecond, time.Second
 )
 
 // ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown].
@@ -55,10 +59,15 @@ func orDefault[T int | time.Duration](given, standard T) T {
 	return standard
 }
 
-// Server serves Thrift on a listener: THeader, framed and unframed clients, binary and
-// compact, told apart by their first bytes. A peer that sends what is none of these, or a
-// message over [MaxFrameBytes], loses its connection and harms nobody else. A handler is
-// not told that its client has gone: give what it does a deadline.
+// Server serves Thrift on a listener: THeader, framed and unframed clients, binary (with
+// its version, as every current client sends it) and compact, told apart by their first
+// bytes. Only THeader has headers, so calls of the others are plain.
+//
+// A peer that sends what is none of these, or a message over a limit ([MaxFrameBytes],
+// [MaxDepth], [MaxAheadElements]), loses its connection and harms nobody else. The same
+// goes for a handler that panics. A handler's context ends when its client has gone, as far as
+// thrift.ServerConnectivityCheckInterval has generated code look, and when
+// [Server.Shutdown] runs out of time.
 type Server struct {
 	listener  net.Listener
 	processor thrift.TProcessor
@@ -68,6 +77,11 @@ type Server struct {
 	maxConns  int
 	idle      time.Duration
 	message   time.Duration
+
+	// base is what handlers' contexts are made from; hurry ends it. It is the server's
+	// own, not that of a call.
+	base  context.Context //nolint:containedctx // see above
+	hurry context.CancelFunc
 
 	mu       sync.Mutex
 	conns    map[*serverConn]struct{} // guarded by mu
@@ -80,8 +94,9 @@ func NewServer(listener net.Listener, processor thrift.TProcessor, options ...Se
 	s := &Server{
 		listener: listener, log: slog.New(slog.DiscardHandler), conns: map[*serverConn]struct{}{},
 		maxConns: DefaultMaxServerConns, idle: DefaultIdleTimeout, message: DefaultMessageTimeout,
-		cfg: &thrift.TConfiguration{MaxFrameSize: MaxFrameBytes, MaxMessageSize: MaxFrameBytes},
+		cfg: configuration(),
 	}
+	s.base, s.hurry = context.WithCancel(context.Background())
 	for _, o := range options {
 		o(s)
 	}
@@ -90,26 +105,64 @@ func NewServer(listener net.Listener, processor thrift.TProcessor, options ...Se
 }
 
 // Serve accepts connections until [Server.Shutdown], and then returns [ErrServerClosed]
-// at once: Shutdown is what waits for calls in flight. Another error is the listener's.
+// at once: Shutdown is what waits for calls in flight. Errors that go by, such as too many
+// open files, are waited out; another one of the listener is returned.
 func (s *Server) Serve() error {
+	pause := time.Duration(0)
 	for {
 		raw, err := s.listener.Accept()
-		if err != nil {
-			s.mu.Lock()
-			stopping := s.stopping
-			s.mu.Unlock()
-			if stopping {
-				return ErrServerClosed
-			}
-			return fmt.Errorf("accept: %w", err)
-		}
-		c := &serverConn{Conn: raw, idleFor: s.idle, messageFor: s.message, waiting: true}
-		if !s.add(c) {
-			_ = raw.Close() // over the limit or stopping: the peer sees it end
+		if err == nil {
+			pause = 0
+			s.accept(raw)
 			continue
 		}
-		go s.serve(c)
+		if s.isStopping() {
+			return ErrServerClosed
+		}
+		if !passing(err) {
+			return fmt.Errorf("accept: %w", err)
+		}
+		pause = min(max(2*pause, firstPause), longestPause)
+		s.log.Warn("cannot accept a Thrift connection for now", "error", err, "pause", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-s.base.Done():
+			timer.Stop()
+		}
 	}
+}
+
+// passing reports whether accepting may work again without anybody doing anything.
+func passing(err error) bool {
+	for _, passes := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET} {
+		if errors.Is(err, passes) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+func (s *Server) conn(raw net.Conn) *serverConn {
+	return &serverConn{
+		meteredConn: meteredConn{Conn: raw, guard: &frameGuard{}},
+		idleFor:     s.idle, messageFor: s.message, waiting: true,
+	}
+}
+
+func (s *Server) accept(raw net.Conn) {
+	c := s.conn(raw)
+	if !s.add(c) {
+		_ = raw.Close() // over the limit or stopping: the peer sees it end
+		return
+	}
+	go s.serve(c)
 }
 
 func (s *Server) add(c *serverConn) bool {
@@ -141,18 +194,27 @@ func (s *Server) serve(c *serverConn) {
 
 // calls serves the calls of one connection, one after the other.
 func (s *Server) calls(c *serverConn) error {
+	if err := s.handshake(c); err != nil {
+		return err
+	}
 	protocol := thrift.NewTHeaderProtocolConf(thrift.NewTSocketFromConnConf(c, s.cfg), s.cfg)
+	in := &bounded{TProtocol: protocol, received: func() int { return c.received }}
+	response := thrift.TResponseHelper{THeaderResponseHelper: thrift.NewTHeaderResponseHelper(protocol)}
 	for {
-		ctx := thrift.SetResponseHelper(context.Background(),
-			thrift.TResponseHelper{THeaderResponseHelper: thrift.NewTHeaderResponseHelper(protocol)})
 		if !c.wait() {
 			return nil // shutting down
 		}
-		if err := protocol.ReadFrame(ctx); err != nil {
+		if err := protocol.ReadFrame(s.base); err != nil {
 			return ignoreEOF(err)
 		}
-		ctx = thrift.AddReadTHeaderToContext(ctx, protocol.GetReadHeaders())
-		ok, err := s.processor.Process(ctx, protocol, protocol)
+		c.begin()
+		protocol.ClearWriteHeaders() // those of the answer before
+		headers := protocol.GetReadHeaders()
+		if len(headers) > maxHeaders {
+			return fmt.Errorf("a call with %d headers; at most %d are read", len(headers), maxHeaders)
+		}
+		ctx := thrift.AddReadTHeaderToContext(thrift.SetResponseHelper(s.base, response), headers)
+		ok, err := s.processor.Process(ctx, in, protocol)
 		var application thrift.TApplicationException
 		switch {
 		case err != nil && errors.As(err, &application) && application.TypeId() == thrift.UNKNOWN_METHOD:
@@ -165,6 +227,17 @@ func (s *Server) calls(c *serverConn) error {
 	}
 }
 
+// handshake completes that of TLS: a peer has as much time for it as for a message.
+func (s *Server) handshake(c *serverConn) error {
+	shaking, ok := c.Conn.(interface{ HandshakeContext(context.Context) error })
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.base, s.message)
+	defer cancel()
+	return shaking.HandshakeContext(ctx)
+}
+
 func ignoreEOF(err error) error {
 	var t thrift.TTransportException
 	if errors.Is(err, io.EOF) || errors.As(err, &t) && (t.TypeId() == thrift.END_OF_FILE || t.TypeId() == thrift.NOT_OPEN) {
@@ -174,8 +247,9 @@ func ignoreEOF(err error) error {
 }
 
 // Shutdown stops accepting, closes connections that wait for a call, and returns when the
-// calls in flight have ended. When ctx ends first, their connections are closed and its
-// error returned; handlers that do not return are not waited for.
+// calls in flight have ended. When ctx ends first, their connections are closed, their
+// contexts canceled and ctx's error returned; handlers that do not return are not waited
+// for.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
@@ -189,11 +263,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	done := make(chan struct{})
 	go func() { s.serving.Wait(); close(done) }()
+	defer s.hurry()
 	select {
 	case <-done:
 		return err
 	case <-ctx.Done():
 	}
+	s.hurry()
 	s.mu.Lock()
 	for c := range s.conns {
 		_ = c.Close() // its handler finds out
@@ -203,9 +279,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // serverConn sets the deadlines of a connection: a long one while it waits for a call, a
-// short one for each message. thrift's own, which would clear them, are ignored.
+// short one for each message.
 type serverConn struct {
-	net.Conn
+	meteredConn
 	idleFor, messageFor time.Duration
 
 	mu       sync.Mutex
@@ -215,6 +291,7 @@ type serverConn struct {
 
 // wait begins the wait for a call. It is false when the connection is to end instead.
 func (c *serverConn) wait() bool {
+	c.next()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = true
@@ -222,6 +299,17 @@ func (c *serverConn) wait() bool {
 		return false
 	}
 	return c.Conn.SetReadDeadline(time.Now().Add(c.idleFor)) == nil
+}
+
+// begin ends the wait: there is a call, or its beginning. It may have been read together
+// with the one before.
+func (c *serverConn) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting {
+		c.waiting = false
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.messageFor)) // a closed connection fails at the next read
+	}
 }
 
 // stop ends the connection if no call is under way, else after it.
@@ -236,14 +324,9 @@ func (c *serverConn) stop() {
 
 // Read implements net.Conn.
 func (c *serverConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.meteredConn.Read(b)
 	if n > 0 {
-		c.mu.Lock()
-		if c.waiting {
-			c.waiting = false
-			_ = c.Conn.SetReadDeadline(time.Now().Add(c.messageFor)) // a closed connection fails at the next read
-		}
-		c.mu.Unlock()
+		c.begin()
 	}
 	return n, err
 }
@@ -256,7 +339,14 @@ func (c *serverConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// SetDeadline and its kin do nothing: see the type's comment.
-func (c *serverConn) SetDeadline(time.Time) error      { return nil }
-func (c *serverConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *serverConn) SetWriteDeadline(time.Time) error { return nil }
+// SyscallConn lets generated code see whether the client has gone while its handler runs.
+// The message has come in by then, and its deadline, which may have passed, would make
+// that check fail.
+func (c *serverConn) SyscallConn() (syscall.RawConn, error) {
+	c.mu.Lock()
+	if !c.waiting {
+		_ = c.Conn.SetReadDeadline(time.Time{}) // a closed connection fails in the check
+	}
+	c.mu.Unlock()
+	return rawConn(c.Conn)
+}

@@ -344,6 +344,199 @@ func (Refused) TExceptionType() thrift.TExceptionType {
 
 var _ thrift.TException = (*Refused)(nil)
 
+// Attributes:
+//   - Child
+//   - Leaves
+type Tree struct {
+	Child  *Tree    `thrift:"child,1" db:"child" json:"child,omitempty"`
+	Leaves []string `thrift:"leaves,2" db:"leaves" json:"leaves"`
+}
+
+func NewTree() *Tree {
+	return &Tree{}
+}
+
+var Tree_Child_DEFAULT *Tree
+
+func (p *Tree) GetChild() *Tree {
+	if !p.IsSetChild() {
+		return Tree_Child_DEFAULT
+	}
+	return p.Child
+}
+
+func (p *Tree) GetLeaves() []string {
+	return p.Leaves
+}
+
+func (p *Tree) IsSetChild() bool {
+	return p.Child != nil
+}
+
+func (p *Tree) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.LIST {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *Tree) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Child = &Tree{}
+	if err := p.Child.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Child), err)
+	}
+	return nil
+}
+
+func (p *Tree) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	_, size, err := iprot.ReadListBegin(ctx)
+	if err != nil {
+		return thrift.PrependError("error reading list begin: ", err)
+	}
+	tSlice := make([]string, 0, size)
+	p.Leaves = tSlice
+	for i := 0; i < size; i++ {
+		var _elem0 string
+		if v, err := iprot.ReadString(ctx); err != nil {
+			return thrift.PrependError("error reading field 0: ", err)
+		} else {
+			_elem0 = v
+		}
+		p.Leaves = append(p.Leaves, _elem0)
+	}
+	if err := iprot.ReadListEnd(ctx); err != nil {
+		return thrift.PrependError("error reading list end: ", err)
+	}
+	return nil
+}
+
+func (p *Tree) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "Tree"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *Tree) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetChild() {
+		if err := oprot.WriteFieldBegin(ctx, "child", thrift.STRUCT, 1); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:child: ", p), err)
+		}
+		if err := p.Child.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Child), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 1:child: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *Tree) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "leaves", thrift.LIST, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:leaves: ", p), err)
+	}
+	if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Leaves)); err != nil {
+		return thrift.PrependError("error writing list begin: ", err)
+	}
+	for _, v := range p.Leaves {
+		if err := oprot.WriteString(ctx, string(v)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err)
+		}
+	}
+	if err := oprot.WriteListEnd(ctx); err != nil {
+		return thrift.PrependError("error writing list end: ", err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:leaves: ", p), err)
+	}
+	return err
+}
+
+func (p *Tree) Equals(other *Tree) bool {
+	if p == other {
+		return true
+	} else if p == nil || other == nil {
+		return false
+	}
+	if !p.Child.Equals(other.Child) {
+		return false
+	}
+	if len(p.Leaves) != len(other.Leaves) {
+		return false
+	}
+	for i, _tgt := range p.Leaves {
+		_src1 := other.Leaves[i]
+		if _tgt != _src1 {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Tree) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Tree(%+v)", *p)
+}
+
 type Echo interface {
 	// Parameters:
 	//  - Text
@@ -351,6 +544,9 @@ type Echo interface {
 	// Parameters:
 	//  - Text
 	Tell(ctx context.Context, text string) (_err error)
+	// Parameters:
+	//  - Tree
+	Climb(ctx context.Context, tree *Tree) (_r *Tree, _err error)
 }
 
 type EchoClient struct {
@@ -391,22 +587,22 @@ func (p *EchoClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //   - Text
 func (p *EchoClient) Say(ctx context.Context, text string) (_r *Seen, _err error) {
-	var _args0 EchoSayArgs
-	_args0.Text = text
-	var _result2 EchoSayResult
-	var _meta1 thrift.ResponseMeta
-	_meta1, _err = p.Client_().Call(ctx, "say", &_args0, &_result2)
-	p.SetLastResponseMeta_(_meta1)
+	var _args2 EchoSayArgs
+	_args2.Text = text
+	var _result4 EchoSayResult
+	var _meta3 thrift.ResponseMeta
+	_meta3, _err = p.Client_().Call(ctx, "say", &_args2, &_result4)
+	p.SetLastResponseMeta_(_meta3)
 	if _err != nil {
 		return
 	}
 	switch {
-	case _result2.Refused != nil:
-		return _r, _result2.Refused
+	case _result4.Refused != nil:
+		return _r, _result4.Refused
 	}
 
-	if _ret3 := _result2.GetSuccess(); _ret3 != nil {
-		return _ret3, nil
+	if _ret5 := _result4.GetSuccess(); _ret5 != nil {
+		return _ret5, nil
 	}
 	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "say failed: unknown result")
 }
@@ -414,13 +610,31 @@ func (p *EchoClient) Say(ctx context.Context, text string) (_r *Seen, _err error
 // Parameters:
 //   - Text
 func (p *EchoClient) Tell(ctx context.Context, text string) (_err error) {
-	var _args4 EchoTellArgs
-	_args4.Text = text
+	var _args6 EchoTellArgs
+	_args6.Text = text
 	p.SetLastResponseMeta_(thrift.ResponseMeta{})
-	if _, err := p.Client_().Call(ctx, "tell", &_args4, nil); err != nil {
+	if _, err := p.Client_().Call(ctx, "tell", &_args6, nil); err != nil {
 		return err
 	}
 	return nil
+}
+
+// Parameters:
+//   - Tree
+func (p *EchoClient) Climb(ctx context.Context, tree *Tree) (_r *Tree, _err error) {
+	var _args7 EchoClimbArgs
+	_args7.Tree = tree
+	var _result9 EchoClimbResult
+	var _meta8 thrift.ResponseMeta
+	_meta8, _err = p.Client_().Call(ctx, "climb", &_args7, &_result9)
+	p.SetLastResponseMeta_(_meta8)
+	if _err != nil {
+		return
+	}
+	if _ret10 := _result9.GetSuccess(); _ret10 != nil {
+		return _ret10, nil
+	}
+	return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "climb failed: unknown result")
 }
 
 type EchoProcessor struct {
@@ -442,10 +656,11 @@ func (p *EchoProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 }
 
 func NewEchoProcessor(handler Echo) *EchoProcessor {
-	self5 := &EchoProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self5.processorMap["say"] = &echoProcessorSay{handler: handler}
-	self5.processorMap["tell"] = &echoProcessorTell{handler: handler}
-	return self5
+	self11 := &EchoProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self11.processorMap["say"] = &echoProcessorSay{handler: handler}
+	self11.processorMap["tell"] = &echoProcessorTell{handler: handler}
+	self11.processorMap["climb"] = &echoProcessorClimb{handler: handler}
+	return self11
 }
 
 func (p *EchoProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -458,12 +673,12 @@ func (p *EchoProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtoc
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x6 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x12 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x6.Write(ctx, oprot)
+	x12.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x6
+	return false, x12
 }
 
 type echoProcessorSay struct {
@@ -471,7 +686,7 @@ type echoProcessorSay struct {
 }
 
 func (p *echoProcessorSay) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err7 error
+	var _write_err13 error
 	args := EchoSayArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -521,21 +736,21 @@ func (p *echoProcessorSay) Process(ctx context.Context, seqId int32, iprot, opro
 			if errors.Is(err2, thrift.ErrAbandonRequest) {
 				return false, thrift.WrapTException(err2)
 			}
-			_exc8 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing say: "+err2.Error())
+			_exc14 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing say: "+err2.Error())
 			if err2 := oprot.WriteMessageBegin(ctx, "say", thrift.EXCEPTION, seqId); err2 != nil {
-				_write_err7 = thrift.WrapTException(err2)
+				_write_err13 = thrift.WrapTException(err2)
 			}
-			if err2 := _exc8.Write(ctx, oprot); _write_err7 == nil && err2 != nil {
-				_write_err7 = thrift.WrapTException(err2)
+			if err2 := _exc14.Write(ctx, oprot); _write_err13 == nil && err2 != nil {
+				_write_err13 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.WriteMessageEnd(ctx); _write_err7 == nil && err2 != nil {
-				_write_err7 = thrift.WrapTException(err2)
+			if err2 := oprot.WriteMessageEnd(ctx); _write_err13 == nil && err2 != nil {
+				_write_err13 = thrift.WrapTException(err2)
 			}
-			if err2 := oprot.Flush(ctx); _write_err7 == nil && err2 != nil {
-				_write_err7 = thrift.WrapTException(err2)
+			if err2 := oprot.Flush(ctx); _write_err13 == nil && err2 != nil {
+				_write_err13 = thrift.WrapTException(err2)
 			}
-			if _write_err7 != nil {
-				return false, thrift.WrapTException(_write_err7)
+			if _write_err13 != nil {
+				return false, thrift.WrapTException(_write_err13)
 			}
 			return true, err
 		}
@@ -544,19 +759,19 @@ func (p *echoProcessorSay) Process(ctx context.Context, seqId int32, iprot, opro
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "say", thrift.REPLY, seqId); err2 != nil {
-		_write_err7 = thrift.WrapTException(err2)
+		_write_err13 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err7 == nil && err2 != nil {
-		_write_err7 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err13 == nil && err2 != nil {
+		_write_err13 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err7 == nil && err2 != nil {
-		_write_err7 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err13 == nil && err2 != nil {
+		_write_err13 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err7 == nil && err2 != nil {
-		_write_err7 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err13 == nil && err2 != nil {
+		_write_err13 = thrift.WrapTException(err2)
 	}
-	if _write_err7 != nil {
-		return false, thrift.WrapTException(_write_err7)
+	if _write_err13 != nil {
+		return false, thrift.WrapTException(_write_err13)
 	}
 	return true, err
 }
@@ -581,6 +796,96 @@ func (p *echoProcessorTell) Process(ctx context.Context, seqId int32, iprot, opr
 		err = thrift.WrapTException(err2)
 	}
 	tickerCancel()
+	return true, err
+}
+
+type echoProcessorClimb struct {
+	handler Echo
+}
+
+func (p *echoProcessorClimb) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err15 error
+	args := EchoClimbArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "climb", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := EchoClimbResult{}
+	if retval, err2 := p.handler.Climb(ctx, args.Tree); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc16 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing climb: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "climb", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err15 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc16.Write(ctx, oprot); _write_err15 == nil && err2 != nil {
+			_write_err15 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err15 == nil && err2 != nil {
+			_write_err15 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err15 == nil && err2 != nil {
+			_write_err15 = thrift.WrapTException(err2)
+		}
+		if _write_err15 != nil {
+			return false, thrift.WrapTException(_write_err15)
+		}
+		return true, err
+	} else {
+		result.Success = retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "climb", thrift.REPLY, seqId); err2 != nil {
+		_write_err15 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err15 == nil && err2 != nil {
+		_write_err15 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err15 == nil && err2 != nil {
+		_write_err15 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err15 == nil && err2 != nil {
+		_write_err15 = thrift.WrapTException(err2)
+	}
+	if _write_err15 != nil {
+		return false, thrift.WrapTException(_write_err15)
+	}
 	return true, err
 }
 
@@ -945,4 +1250,222 @@ func (p *EchoTellArgs) String() string {
 		return "<nil>"
 	}
 	return fmt.Sprintf("EchoTellArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Tree
+type EchoClimbArgs struct {
+	Tree *Tree `thrift:"tree,1" db:"tree" json:"tree"`
+}
+
+func NewEchoClimbArgs() *EchoClimbArgs {
+	return &EchoClimbArgs{}
+}
+
+var EchoClimbArgs_Tree_DEFAULT *Tree
+
+func (p *EchoClimbArgs) GetTree() *Tree {
+	if !p.IsSetTree() {
+		return EchoClimbArgs_Tree_DEFAULT
+	}
+	return p.Tree
+}
+
+func (p *EchoClimbArgs) IsSetTree() bool {
+	return p.Tree != nil
+}
+
+func (p *EchoClimbArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *EchoClimbArgs) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Tree = &Tree{}
+	if err := p.Tree.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Tree), err)
+	}
+	return nil
+}
+
+func (p *EchoClimbArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "climb_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *EchoClimbArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "tree", thrift.STRUCT, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:tree: ", p), err)
+	}
+	if err := p.Tree.Write(ctx, oprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Tree), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:tree: ", p), err)
+	}
+	return err
+}
+
+func (p *EchoClimbArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("EchoClimbArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type EchoClimbResult struct {
+	Success *Tree `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewEchoClimbResult() *EchoClimbResult {
+	return &EchoClimbResult{}
+}
+
+var EchoClimbResult_Success_DEFAULT *Tree
+
+func (p *EchoClimbResult) GetSuccess() *Tree {
+	if !p.IsSetSuccess() {
+		return EchoClimbResult_Success_DEFAULT
+	}
+	return p.Success
+}
+
+func (p *EchoClimbResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *EchoClimbResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *EchoClimbResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Success = &Tree{}
+	if err := p.Success.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+	}
+	return nil
+}
+
+func (p *EchoClimbResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "climb_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *EchoClimbResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := p.Success.Write(ctx, oprot); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *EchoClimbResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("EchoClimbResult(%+v)", *p)
 }

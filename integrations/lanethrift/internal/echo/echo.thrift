@@ -12,7 +12,13 @@ exception Refused {
   1: string why
 }
 
+struct Tree {
+  1: optional Tree child
+  2: list<string> leaves
+}
+
 service Echo {
   Seen say(1: string text) throws (1: Refused refused)
   oneway void tell(1: string text)
+  Tree climb(1: Tree tree)
 }
