@@ -47,8 +47,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64) <-chan st
 		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the store ends its watches
 		w := &watch{store: s, feed: feed, prefix: s.prefix + prefix, from: from}
 		err := w.run(wctx)
-		if wctx.Err() != nil {
-			err = nil // the context's or Close's, as the feed finds out
+		if wctx.Err() != nil || errors.Is(err, errEnded) {
+			err = nil // by the context or Close, as the feed finds out
 		}
 		feed.End(err)
 	})
