@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/big"
 	"net/http"
 	"strings"
@@ -93,9 +94,7 @@ func TestTokens(t *testing.T) {
 	full := m{"sub": "ann", "iss": "us", "aud": "gw", "exp": now.Unix() + 10}
 	with := func(k string, v any) m {
 		out := m{}
-		for key, value := range full {
-			out[key] = value
-		}
+		maps.Copy(out, full)
 		out[k] = v
 		return out
 	}
@@ -146,7 +145,7 @@ func TestTokens(t *testing.T) {
 
 func TestJWTKeysAreChecked(t *testing.T) {
 	t.Parallel()
-	small, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // too small on purpose
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		small = &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: big.NewInt(3233), E: 17}} // Go refuses to make one
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -121,12 +122,7 @@ func modelMatches(m *laneclient.Match, req *Request) bool {
 	if len(users) == 0 || users[0] == "" {
 		return false
 	}
-	for _, u := range m.User.List {
-		if u == users[0] {
-			return true
-		}
-	}
-	return len(m.User.List) == 0
+	return len(m.User.List) == 0 || slices.Contains(m.User.List, users[0])
 }
 
 func modelShare(r *laneclient.Rule, req *Request) (color lane.Name, whole bool) {
@@ -220,7 +216,11 @@ func modelRoute(routes []laneclient.Route, o Options, dir *lane.Snapshot, req *R
 	for _, s := range dir.Services() {
 		in := append(names("", o.Domain, o.Cluster), "")
 		for _, domain := range in {
-			if domain == "" && !req.Inside || "."+rest != domain && !(domain == "" && rest == "") {
+			match := "."+rest == domain
+			if domain == "" {
+				match = req.Inside && rest == ""
+			}
+			if !match {
 				continue
 			}
 			if s == label || tag != "" && lane.HostLabel(tag, s) == label {

@@ -114,7 +114,7 @@ func TestDrainTellsClients(t *testing.T) {
 		here <- struct{}{}
 		<-goOn
 	}))
-	w.serveGRPC("order", "O1", "")
+	w.serveGRPC("O1", "")
 	stream, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestDrainCutsOffTheRest(t *testing.T) {
 		_, _ = io.Copy(io.Discard, in)
 		gone <- "tunnel"
 	})
-	w.serveGRPC("order", "O1", "")
+	w.serveGRPC("O1", "")
 	stream, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
 	if err != nil {
 		t.Fatal(err)

@@ -170,9 +170,9 @@ func try(c *http.Client, req *http.Request) (*http.Response, string, error) {
 	return resp, string(body), err
 }
 
-// timed gives a service a route with time-outs.
-func (w *world) timed(host, service string, request, idle time.Duration) {
-	r := routeTo(host, host, "", service, "", "")
+// timed gives service api a route, host slow.test, with time-outs.
+func (w *world) timed(request, idle time.Duration) {
+	r := routeTo("slow", "slow.test", "", "api", "", "")
 	r.Timeouts = &laneclient.Timeouts{Request: laneclient.Duration(request), Idle: laneclient.Duration(idle)}
 	w.routes = append(w.routes, r)
 	w.publish()
@@ -181,20 +181,21 @@ func (w *world) timed(host, service string, request, idle time.Duration) {
 func TestHangBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	gone := make(chan struct{}, 10)
+	var here, gone atomic.Int32
 	w.serve("api", "A1", "", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		here.Add(1)
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
-		gone <- struct{}{}
+		gone.Add(1)
 	}))
-	w.timed("slow.test", "api", 100*time.Millisecond, 0)
+	w.timed(100*time.Millisecond, 0)
 	both(t, w, func(t *testing.T, c *http.Client) {
 		for _, body := range []io.Reader{nil, strings.NewReader("x")} {
 			resp, text := w.doWith(c, request(t, http.MethodPost, "http://"+w.edge+"/", "slow.test", body))
 			if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "instance A1 of api in the baseline sent no response in time") {
 				t.Errorf("got %d %s", resp.StatusCode, text)
 			}
-			<-gone // the upstream is told
+			eventually(t, "the upstream is told", func() bool { return gone.Load() == here.Load() })
 		}
 	})
 	// A client that sends no body keeps nobody waiting either.
@@ -213,7 +214,7 @@ func TestHangInTheMiddle(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
-	w.timed("slow.test", "api", 0, 150*time.Millisecond)
+	w.timed(0, 150*time.Millisecond)
 	both(t, w, func(t *testing.T, c *http.Client) {
 		began := time.Now()
 		_, body, err := try(c, request(t, http.MethodGet, "http://"+w.edge+"/", "slow.test", nil))
@@ -231,14 +232,16 @@ func TestSlowButMoving(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.serve("api", "A1", "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for range 8 {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for range 20 {
 			_, _ = io.WriteString(w, "x")
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(60 * time.Millisecond)
+			<-tick.C
 		}
 	}))
-	w.timed("slow.test", "api", 0, 250*time.Millisecond)
-	if _, body := w.get(w.edge, "slow.test", "/"); body != "xxxxxxxx" {
+	w.timed(0, 1500*time.Millisecond)
+	if _, body := w.get(w.edge, "slow.test", "/"); body != strings.Repeat("x", 20) {
 		t.Errorf("got %q", body)
 	}
 }
@@ -257,7 +260,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			}
 		}
 	}))
-	w.timed("slow.test", "api", 0, 200*time.Millisecond)
+	w.timed(0, 200*time.Millisecond)
 	conn := w.dial(w.edge)
 	conn.send("GET / HTTP/1.1\r\nHost: slow.test\r\n\r\n")
 	select {

@@ -132,12 +132,11 @@ func (w *world) instance(service, name string, in lane.Name, protocol, address s
 }
 
 // serve starts an HTTP/1.1 instance.
-func (w *world) serve(service, name string, in lane.Name, h http.Handler) *httptest.Server {
+func (w *world) serve(service, name string, in lane.Name, h http.Handler) {
 	w.t.Helper()
 	s := httptest.NewServer(h)
 	w.t.Cleanup(s.Close)
 	w.instance(service, name, in, lane.HTTP, s.Listener.Addr().String())
-	return s
 }
 
 // echo answers with the instance's name and the color that it got.

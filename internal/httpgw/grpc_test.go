@@ -39,7 +39,7 @@ func (s *grpcService) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("x-laneway-route", "service=next lane=- instance=N1 rule=- reason=plain"))
 	}
 	if in.GetResponseStatus().GetCode() != 0 {
-		return nil, status.Error(codes.Code(in.GetResponseStatus().GetCode()), in.GetResponseStatus().GetMessage()) //nolint:gosec // small
+		return nil, status.Error(codes.Code(in.GetResponseStatus().GetCode()), in.GetResponseStatus().GetMessage())
 	}
 	if len(in.GetPayload().GetBody()) > 1000 {
 		return &testpb.SimpleResponse{Payload: in.GetPayload()}, nil
@@ -71,7 +71,8 @@ func (s *grpcService) FullDuplexCall(stream testpb.TestService_FullDuplexCallSer
 	}
 }
 
-func (w *world) serveGRPC(service, name string, in lane.Name) *grpc.Server {
+// serveGRPC starts an instance of service order.
+func (w *world) serveGRPC(name string, in lane.Name) *grpc.Server {
 	w.t.Helper()
 	l := listen(w.t)
 	s := grpc.NewServer()
@@ -85,7 +86,7 @@ func (w *world) serveGRPC(service, name string, in lane.Name) *grpc.Server {
 		s.Stop()
 		<-done
 	})
-	w.instance(service, name, in, lane.GRPC, l.Addr().String())
+	w.instance("order", name, in, lane.GRPC, l.Addr().String())
 	return s
 }
 
@@ -114,8 +115,8 @@ func TestGRPC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.lane("green")
-	w.serveGRPC("order", "O1", "")
-	w.serveGRPC("order", "O2", "green")
+	w.serveGRPC("O1", "")
+	w.serveGRPC("O2", "green")
 	c := w.grpcClient(w.inside, "order")
 	ctx := callContext(t)
 	colored := metadata.AppendToOutgoingContext(ctx, lane.Header, "green")
@@ -216,7 +217,7 @@ func TestGRPC(t *testing.T) {
 func TestGRPCErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.serveGRPC("order", "O1", "")
+	w.serveGRPC("O1", "")
 	w.serve("web", "W1", "", echo("W1"))
 	w.instance("dead", "D1", "", lane.GRPC, "127.0.0.1:1")
 	ctx := callContext(t)
@@ -242,7 +243,7 @@ func TestGRPCExplain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *httpgw.Config) { c.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
 	w.lane("green")
-	w.serveGRPC("order", "O1", "")
+	w.serveGRPC("O1", "")
 	ctx := metadata.AppendToOutgoingContext(callContext(t), lane.Header, "green", lane.ExplainHeader, "1")
 	own := "service=order lane=- instance=O1 rule=trusted reason=baseline-fallback"
 	for name, listener := range map[string]string{"order": w.inside, "order.lane.localhost": w.edge} {
@@ -275,7 +276,7 @@ func TestGRPCExplain(t *testing.T) {
 func TestGRPCUpstreamDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	server := w.serveGRPC("order", "O1", "")
+	server := w.serveGRPC("O1", "")
 	s, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
 	if err != nil {
 		t.Fatal(err)

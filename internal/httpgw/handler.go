@@ -43,15 +43,15 @@ type call struct {
 func (s *side) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{g: s.g, s: s, w: w, rc: http.NewResponseController(w), r: r, began: time.Now(), grpc: isGRPC(r)}
 	s.g.metrics.began(s)
-	defer c.end()
+	defer c.end(r.Context())
 	if r.Method != http.MethodConnect {
 		c.body = newUpload(r, c.rc, s.g.cfg.Aliases)
 		defer c.body.stop()
 	}
-	c.serve()
+	c.serve(r.Context())
 }
 
-func (c *call) serve() {
+func (c *call) serve(ctx context.Context) {
 	g, r := c.g, c.r
 	if !r.ProtoAtLeast(1, 1) {
 		// net/http leaves Transfer-Encoding out of account in HTTP/1.0: what follows may
@@ -77,7 +77,7 @@ func (c *call) serve() {
 	c.decide(g.table(view), view.Snapshot, peer, trusted)
 
 	if r.Method == http.MethodConnect {
-		c.connect(view.Snapshot)
+		c.connect(ctx, view.Snapshot)
 		return
 	}
 	c.upgrade = dropHops(r.Header)
@@ -199,19 +199,18 @@ func (c *call) fail(f *failure) {
 }
 
 // end counts the request and writes its line of the access log.
-func (c *call) end() {
+func (c *call) end(ctx context.Context) {
 	took := time.Since(c.began)
 	c.g.metrics.ended(c, took)
 	log := c.g.cfg.AccessLog
 	if log == nil {
 		return
 	}
-	ctx := context.WithoutCancel(c.r.Context())
 	instance := ""
 	if c.target != nil {
 		instance = c.target.Name
 	}
-	log.LogAttrs(ctx, slog.LevelInfo, "request",
+	log.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "request",
 		slog.String("listener", c.s.name), slog.String("method", c.r.Method), slog.String("host", clip(c.r.Host)),
 		slog.String(telemetry.KeyPath, clip(c.r.URL.Path)), slog.Int(telemetry.KeyStatus, c.status),
 		slog.String(telemetry.KeyService, c.decision.Service), slog.String("color", string(c.decision.Color)),

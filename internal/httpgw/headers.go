@@ -81,8 +81,7 @@ func forwarded(r *http.Request, peer netip.Addr, trusted bool) {
 // last address of X-Forwarded-For that is not of a trusted peer.
 func source(h http.Header, peer netip.Addr, trusted func(netip.Addr) bool) netip.Addr {
 	lines := h[headerFor]
-	for n := len(lines) - 1; n >= 0; n-- {
-		line := lines[n]
+	for _, line := range slices.Backward(lines) {
 		for line != "" && trusted(peer) {
 			comma := strings.LastIndexByte(line, ',')
 			addr, err := netip.ParseAddr(strings.Trim(line[comma+1:], " \t"))

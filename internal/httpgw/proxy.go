@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -302,9 +303,7 @@ func (c *call) early(code int, header textproto.MIMEHeader) error {
 		return nil
 	}
 	h := c.w.Header()
-	for k, v := range header {
-		h[k] = v
-	}
+	maps.Copy(h, http.Header(header))
 	c.w.WriteHeader(code)
 	clear(h)
 	return nil

@@ -3,8 +3,11 @@ package httpgw
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
+
+	"github.com/laneway-dev/laneway/lane"
 )
 
 // pass passes an upstream's answer on and closes its body. The error says that the
@@ -20,9 +23,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	}
 	dropHops(resp.Header)
 	h := c.w.Header()
-	for key, values := range resp.Header {
-		h[key] = values
-	}
+	maps.Copy(h, resp.Header)
 	if _, there := h["Content-Type"]; !there {
 		h["Content-Type"] = nil // else the server would guess one
 	}
@@ -64,6 +65,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 // has only headers.
 func (c *call) routeLines(h http.Header, trailersOnly bool) {
 	lines := h[headerRoute]
+	lines = lines[:min(len(lines), lane.MaxTrailHops-1)]
 	switch {
 	case !c.explain || c.decision.Service == "":
 		delete(h, headerRoute)

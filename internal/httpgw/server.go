@@ -198,7 +198,7 @@ func (c *serverConn) Close() error {
 	}
 	c.lingering.Go(func() { // ends by the deadline; Run waits for it
 		defer c.Conn.Close()
-		if c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+		if c.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
 			_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 		}
 	})

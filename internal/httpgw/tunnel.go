@@ -209,7 +209,7 @@ func (c *call) switchProtocols(resp *http.Response, w *watch) error {
 
 // connect serves CONNECT: to an instance where the host is a service or route, else
 // to the host itself.
-func (c *call) connect(dir *lane.Snapshot) {
+func (c *call) connect(ctx context.Context, dir *lane.Snapshot) {
 	address := c.r.URL.Host
 	if address == "" {
 		address = c.r.Host
@@ -229,7 +229,7 @@ func (c *call) connect(dir *lane.Snapshot) {
 		c.fail(&failure{Status: http.StatusBadRequest, Detail: "CONNECT wants host:port"})
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var dialer net.Dialer
 	upstream, err := dialer.DialContext(ctx, "tcp", address)
@@ -278,6 +278,7 @@ type streamConn struct {
 	body io.ReadCloser
 	w    io.Writer
 	rc   *http.ResponseController
+	done atomic.Bool // the upstream has ended its direction
 }
 
 func (s *streamConn) Read(p []byte) (int, error) { return s.body.Read(p) }
@@ -290,8 +291,18 @@ func (s *streamConn) Write(p []byte) (int, error) {
 	return n, s.rc.Flush()
 }
 
-// Close ends both directions; it may be called more than once.
+// CloseWrite ends the stream, whose own direction ends when the handler returns.
+func (s *streamConn) CloseWrite() error {
+	s.done.Store(true)
+	return s.rc.SetReadDeadline(time.Unix(1, 0)) //nolint:wrapcheck // passed on
+}
+
+// Close ends both directions; it may be called more than once. A stream that has
+// ended well is not reset.
 func (s *streamConn) Close() error {
 	past := time.Unix(1, 0)
+	if s.done.Load() {
+		return s.rc.SetReadDeadline(past) //nolint:wrapcheck // passed on
+	}
 	return errors.Join(s.rc.SetReadDeadline(past), s.rc.SetWriteDeadline(past))
 }

@@ -97,7 +97,7 @@ func (w *watch) fire() {
 		return
 	}
 	w.cancel(w.cause)
-	if w.cause == errIdleTimeout {
+	if errors.Is(w.cause, errIdleTimeout) {
 		// The response has begun, and its reader may be what stands still.
 		_ = w.rc.SetWriteDeadline(time.Unix(1, 0))
 	}
