@@ -287,13 +287,14 @@ func TestSmugglingIsRefused(t *testing.T) {
 	// Length and chunked together: the chunks count, as RFC 9112 says, and what
 	// follows them is the next request. A front end that counts the other way is the
 	// danger; the upstream gets one clear framing.
-	for len(seen) > 0 {
-		<-seen
-	}
 	conn = w.dial(w.edge)
 	conn.send("POST /one HTTP/1.1\r\nHost: api.lane.localhost\r\nContent-Length: 100\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 	if resp, err := http.ReadResponse(conn.in, nil); err == nil && resp.StatusCode == http.StatusOK {
-		if got := <-seen; got != "POST /one abc" {
+		got := <-seen
+		for !strings.HasPrefix(got, "POST /one") {
+			got = <-seen // of the cases before
+		}
+		if got != "POST /one abc" {
 			t.Errorf("got %q", got)
 		}
 	}
