@@ -89,7 +89,7 @@ func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
 	if s != nil {
 		p = s.pools[poolKey{service, protocol}]
 		if color != Baseline {
-			known = s.lanes[color]
+			known = s.lanes.find(color)
 		}
 	}
 	switch {

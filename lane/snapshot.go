@@ -91,7 +91,7 @@ type Input struct {
 type Snapshot struct {
 	revision uint64
 	room     string
-	lanes    map[Name]*laneEntry
+	lanes    laneIndex
 	services map[string]struct{}
 	pools    map[poolKey]*pool
 }
@@ -141,14 +141,9 @@ func NewSnapshot(in Input) *Snapshot {
 	s := &Snapshot{
 		revision: in.Revision,
 		room:     in.Room,
-		lanes:    make(map[Name]*laneEntry, len(in.Lanes)),
+		lanes:    newLaneIndex(in.Lanes),
 		services: make(map[string]struct{}, len(in.Services)),
 		pools:    map[poolKey]*pool{},
-	}
-	for _, l := range in.Lanes {
-		if l.Name != Baseline {
-			s.lanes[l.Name] = &laneEntry{Lane: l}
-		}
 	}
 	s.link()
 	for _, name := range in.Services {
@@ -167,7 +162,8 @@ func NewSnapshot(in Input) *Snapshot {
 	for _, p := range s.pools {
 		p.baseline.sort(s.room)
 	}
-	for _, e := range s.lanes {
+	for n := range s.lanes.entries {
+		e := &s.lanes.entries[n]
 		slices.SortFunc(e.sets, func(a, b laneSet) int { return cmp.Compare(a.pool, b.pool) })
 		for i := range e.sets {
 			e.sets[i].sort(s.room)
@@ -179,14 +175,16 @@ func NewSnapshot(in Input) *Snapshot {
 // link sets the parent and steps of every lane. It visits each once: a walk ends at the
 // baseline, at a lane whose steps are known, or where it meets itself.
 func (s *Snapshot) link() {
-	for _, e := range s.lanes {
-		if parent := s.lanes[e.Parent]; parent != nil && !parent.Name.Strict() {
+	for i := range s.lanes.entries {
+		e := &s.lanes.entries[i]
+		if parent := s.lanes.find(e.Parent); parent != nil && !parent.Name.Strict() {
 			e.parent = parent
 		}
 	}
 	var path []*laneEntry
 	at := map[*laneEntry]int{} // positions in path
-	for _, e := range s.lanes {
+	for i := range s.lanes.entries {
+		e := &s.lanes.entries[i]
 		path = path[:0]
 		clear(at)
 		for ; e != nil && e.steps == 0; e = e.parent {
@@ -218,7 +216,7 @@ func (s *Snapshot) counts(i *Instance) bool {
 	if i.Lane == Baseline {
 		return true
 	}
-	e := s.lanes[i.Lane]
+	e := s.lanes.find(i.Lane)
 	return e != nil && e.State.TakesNew() && e.Generation == i.Generation
 }
 
@@ -237,7 +235,7 @@ func (s *Snapshot) add(i *Instance) {
 		}
 		set := &p.baseline
 		if i.Lane != Baseline {
-			set = s.lanes[i.Lane].add(p.id)
+			set = s.lanes.find(i.Lane).add(p.id)
 			p.lanes = true
 		}
 		set.targets = append(set.targets, &Target{Instance: i, Endpoint: endpoint})
@@ -337,8 +335,8 @@ func (s *Snapshot) Lane(name Name) (Lane, bool) {
 	if s == nil {
 		return Lane{}, false
 	}
-	e, ok := s.lanes[name]
-	if !ok {
+	e := s.lanes.find(name)
+	if e == nil {
 		return Lane{}, false
 	}
 	return e.Lane, true
@@ -362,7 +360,8 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 				return
 			}
 		}
-		for _, e := range s.lanes {
+		for n := range s.lanes.entries {
+			e := &s.lanes.entries[n]
 			set := e.set(p.id)
 			if set == nil {
 				continue

@@ -16,7 +16,7 @@ func TestStepsOfCircles(t *testing.T) {
 		{Name: "cut", Parent: "strict-a"},
 	}})
 	for name, want := range map[Name]int{"one": 3, "two": 3, "three": 3, "tail": 4, "end": 5, "self": 1, "top": 1, "low": 2, "cut": 1} {
-		if got := s.lanes[name].steps; got != want {
+		if got := s.lanes.find(name).steps; got != want {
 			t.Errorf("%s has %d steps, want %d", name, got, want)
 		}
 	}
