@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -27,15 +29,24 @@ func newApplyCommand(a *app) *cobra.Command {
 		Short: "Make objects be as files say",
 		Long: `Writes the objects of files, in YAML of one or several documents or in JSON: each
 has its kind (lanes, services, instances, routes, rules), its name and its fields.
-Objects that are as they should be are left alone.
+Objects that are as they should be are left alone. A rule that is stored but gives no
+color, or not all of its colors, is warned of, with its status.
 
 Nothing is deleted without --prune, which deletes objects of the kinds that the
 files have and that are not among them; instances that belong to a session and
-lanes that have ended are not.`,
+lanes that have ended are not.
+
+With --dry-run nothing is changed, and what apply would refuse is refused, as far as
+it can be known before.`,
 		Example: `  laneway apply -f lanes.yaml -f rules.yaml
   laneway apply -f . --dry-run
   laneway export | laneway apply -f - --control http://127.0.0.1:8700`,
-		Args: exactArgs(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(fmt.Errorf("unexpected %q: use -f, as in `laneway apply -f %s`", args[0], args[0]))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
 				return usageError(errors.New("which file? Name it with -f FILE, or -f - for standard input"))
@@ -79,10 +90,16 @@ func (a *app) readFiles(files []string) ([]*object, error) {
 		}
 		seen[o.String()] = o
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("nothing was changed: %w", err)
+	switch errs = flatten(errors.Join(errs...)); len(errs) {
+	case 0:
+		return ordered(all), nil
+	case 1:
+		return nil, fmt.Errorf("nothing was changed: %w", errs[0])
 	}
-	return ordered(all), nil
+	for _, err := range errs {
+		fmt.Fprintf(a.stderr, "laneway: %s\n", sentence(err))
+	}
+	return nil, fmt.Errorf("nothing was changed: correct these %d mistakes and apply again", len(errs))
 }
 
 func objectFiles(dir string) []string {
@@ -203,33 +220,126 @@ func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) err
 		return err
 	}
 	steps, same := plan(want, have, prune)
+	refuse := func(s step) error { return c.apply(ctx, s) }
+	if dryRun {
+		known, err := c.lanesAfter(ctx, want)
+		if err != nil {
+			return err
+		}
+		refuse = func(s step) error { return s.fault(known) }
+		defer func() { a.warnOf(want, func(r *laneclient.Rule) string { return coloring.Check(r, known) }) }()
+	}
 	failed := 0
 	for _, s := range steps {
-		if !dryRun {
-			if err := c.apply(ctx, s); err != nil {
-				if _, refused := errors.AsType[*laneclient.Problem](err); !refused {
-					return err
-				}
-				failed++
-				fmt.Fprintf(a.stderr, "laneway: %s: %s: %s\n", s.object.where, s.object, sentence(err))
-				continue
+		if err := refuse(s); err != nil {
+			if _, refused := errors.AsType[*laneclient.Problem](err); !refused {
+				return err
 			}
+			failed++
+			fmt.Fprintf(a.stderr, "laneway: %s: %s: %s\n", s.object.where, s.object, sentence(err))
+			continue
 		}
 		if err := s.write(a.stdout, a.painter()); err != nil {
 			return err
 		}
 	}
-	done := "changed"
+	done, refused := "changed", "were refused"
 	if dryRun {
-		done = "would change"
+		done, refused = "would change", "would be refused"
 	}
 	if _, err := fmt.Fprintf(a.stdout, "%d %s, %d as they should be\n", len(steps)-failed, done, same); err != nil {
 		return err
 	}
+	if !dryRun {
+		if err := a.warnOfRules(ctx, c, want); err != nil {
+			return err
+		}
+	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d changes were refused: correct them and apply again", failed, len(steps))
+		return fmt.Errorf("%d of %d changes %s: correct them and apply again", failed, len(steps), refused)
 	}
 	return nil
+}
+
+// lanesAfter reports of a name whether there is such a lane, or will be once what is
+// wanted has been applied.
+func (c *api) lanesAfter(ctx context.Context, want []*object) (func(lane.Name) bool, error) {
+	lanes, err := list[laneclient.Lane](ctx, c, laneclient.KindLanes, nil)
+	if err != nil {
+		return nil, err
+	}
+	known := map[lane.Name]bool{}
+	for _, l := range lanes {
+		known[lane.Name(l.Name)] = l.State != string(lane.Draining) && l.State != string(lane.Ended)
+	}
+	for _, o := range want {
+		if o.kind == laneclient.KindLanes {
+			known[lane.Name(o.name)] = true
+		}
+	}
+	return func(name lane.Name) bool { return known[name] }, nil
+}
+
+// fault is what the control plane would refuse, as far as it can be known without
+// changing anything.
+func (s step) fault(known func(lane.Name) bool) error {
+	if s.mark == "-" {
+		return nil
+	}
+	text, err := json.Marshal(s.object.spec)
+	if err != nil {
+		return err
+	}
+	faults := control.CheckObject(s.object.kind, s.object.name, text)
+	missing := func(field, name string) {
+		if name != "" && !known(lane.Name(name)) {
+			faults = append(faults, laneclient.FieldError{Field: field, Detail: fmt.Sprintf("lane %q does not exist: create it first", name)})
+		}
+	}
+	switch o := s.object.spec.(type) {
+	case *laneclient.Lane:
+		if s.old != nil && s.old.after != o.Parent {
+			faults = append(faults, laneclient.FieldError{Field: "parent", Detail: fmt.Sprintf("is fixed at creation and is %q", s.old.after)})
+		} else {
+			missing("parent", o.Parent)
+		}
+	case *laneclient.Instance:
+		missing("lane", o.Lane)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return &laneclient.Problem{Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity, Errors: faults}
+}
+
+// warnOfRules warns of the rules among want that are there and do not do what they
+// say.
+func (a *app) warnOfRules(ctx context.Context, c *api, want []*object) error {
+	if !slices.ContainsFunc(want, func(o *object) bool { return o.kind == laneclient.KindRules }) {
+		return nil
+	}
+	rules, err := list[laneclient.Rule](ctx, c, laneclient.KindRules, nil)
+	if err != nil {
+		return err
+	}
+	status := map[string]string{}
+	for _, r := range rules {
+		status[r.Name] = r.Status
+	}
+	a.warnOf(want, func(r *laneclient.Rule) string { return status[r.Name] })
+	return nil
+}
+
+func (a *app) warnOf(want []*object, status func(*laneclient.Rule) string) {
+	for _, o := range want {
+		r, ok := o.spec.(*laneclient.Rule)
+		if !ok {
+			continue
+		}
+		if text := status(r); text != "" && text != coloring.StatusOK {
+			fmt.Fprintf(a.stderr, "laneway: warning: %s: %s: %s\n", o.where, o, text)
+		}
+	}
 }
 
 func (c *api) apply(ctx context.Context, s step) error {
@@ -337,6 +447,10 @@ func (a *app) export(objects []*object) error {
 	}
 	if a.output == outputJSON {
 		return a.print(all, nil)
+	}
+	if len(all) == 0 {
+		_, err := io.WriteString(a.stdout, "[]\n") // which apply takes for no objects
+		return err
 	}
 	for i, doc := range all {
 		text, err := toYAML(doc)

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -132,31 +134,60 @@ func strictJSON(text []byte, into any) error {
 }
 
 // readObjects reads objects from YAML, of one or several documents, or JSON. A
-// document may also be a list of objects. All mistakes are reported.
+// document may also be a list of objects. All mistakes are reported, joined; a text
+// without any document is one.
 func readObjects(file string, in io.Reader) ([]*object, error) {
 	var out []*object
 	var errs []error
+	empty := true
 	dec := yaml.NewDecoder(in)
 	for {
 		var doc yaml.Node
 		err := dec.Decode(&doc)
 		if errors.Is(err, io.EOF) {
+			if empty {
+				errs = append(errs, fmt.Errorf("%s: is empty: write objects into it, each with its kind and name, or [] for none", file))
+			}
 			return out, errors.Join(errs...)
 		}
 		if err != nil {
-			return nil, errors.Join(append(errs, fmt.Errorf("%s: %w", file, err))...)
+			return nil, errors.Join(append(errs, errors.New(file+separator(err)+yamlText(err)))...)
 		}
 		for _, n := range documents(&doc) {
-			o, err := objectOf(n)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %w", file, n.Line, err))
+			empty = false
+			o, faults := objectOf(n)
+			for _, fault := range faults {
+				errs = append(errs, fmt.Errorf("%s:%d: %w", file, fault.line, fault.err))
+			}
+			if len(faults) > 0 {
 				continue
 			}
 			o.where = fmt.Sprintf("%s:%d", file, n.Line)
 			out = append(out, o)
 		}
+		empty = empty && !isList(&doc)
 	}
 }
+
+// isList reports whether a document is a list, which may be one of no objects.
+func isList(doc *yaml.Node) bool {
+	return len(doc.Content) == 1 && doc.Content[0].Kind == yaml.SequenceNode
+}
+
+// separator and yamlText make "file:3: what is wrong" of a YAML reader's error, which
+// names the line, where it knows it, in front.
+func separator(err error) string {
+	if strings.HasPrefix(err.Error(), yamlLine) {
+		return ":"
+	}
+	return ": "
+}
+
+func yamlText(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), yamlLine), "yaml: ")
+}
+
+const yamlLine = "yaml: line "
 
 // documents are the objects of a YAML document: none in an empty one.
 func documents(n *yaml.Node) []*yaml.Node {
@@ -175,21 +206,72 @@ func documents(n *yaml.Node) []*yaml.Node {
 	return []*yaml.Node{n}
 }
 
-func objectOf(n *yaml.Node) (*object, error) {
+// misplaced is a mistake and the line that it is in.
+type misplaced struct {
+	line int
+	err  error
+}
+
+func objectOf(n *yaml.Node) (*object, []misplaced) {
+	one := func(err error) (*object, []misplaced) { return nil, []misplaced{{n.Line, err}} }
 	var fields map[string]any
 	if err := n.Decode(&fields); err != nil {
-		return nil, fmt.Errorf("is no object with fields: %w", yamlError(err))
+		return one(fmt.Errorf("is no object with fields: %w", yamlError(err)))
 	}
 	kind, _ := fields["kind"].(string)
 	if kind == "" {
-		return nil, errors.New("kind is missing: say what the object is, as in `kind: lanes`")
+		return one(errors.New("kind is missing: say what the object is, as in `kind: lanes`"))
 	}
 	delete(fields, "kind")
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil, fmt.Errorf("has a key that is no text: %w", err)
+		return one(fmt.Errorf("has a key that is no text: %w", err))
 	}
-	return readObject(laneclient.Kind(kind), text)
+	if slices.Contains(appliedKinds(), laneclient.Kind(kind)) {
+		var wrong []misplaced
+		for _, f := range control.CheckFields(laneclient.Kind(kind), text) {
+			wrong = append(wrong, misplaced{lineOf(n, f.Field), fmt.Errorf("%s: %s", f.Field, f.Detail)})
+		}
+		if len(wrong) > 0 {
+			slices.SortStableFunc(wrong, func(a, b misplaced) int { return a.line - b.line })
+			return nil, wrong
+		}
+	}
+	o, err := readObject(laneclient.Kind(kind), text)
+	if err != nil {
+		return one(err)
+	}
+	return o, nil
+}
+
+// lineOf is the line of a field of n, given its path ("lanes[0].percent"), or of what
+// of the path there is.
+func lineOf(n *yaml.Node, path string) int {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			// The rest of the path tells apart keys that begin alike.
+			rest, found := strings.CutPrefix(path, key.Value)
+			switch {
+			case !found:
+			case rest == "":
+				return key.Line
+			case rest[0] == '.' || rest[0] == '[':
+				return max(key.Line, lineOf(n.Content[i+1], strings.TrimPrefix(rest, ".")))
+			}
+		}
+	case yaml.SequenceNode:
+		index, rest, found := strings.Cut(strings.TrimPrefix(path, "["), "]")
+		if at, err := strconv.Atoi(index); found && err == nil && at >= 0 && at < len(n.Content) {
+			return lineOf(n.Content[at], strings.TrimPrefix(rest, "."))
+		}
+	default:
+	}
+	return n.Line
 }
 
 // ordered sorts objects so that each comes after what it needs.

@@ -38,8 +38,8 @@ just text
 		t.Fatal("got no error")
 	}
 	want := []string{
-		`f.yaml:5: kind "lane": want one of lanes, services,`, "f.yaml:8: kind is missing", `f.yaml:12: unknown field "servce"`,
-		"f.yaml:16: priority: ", "f.yaml:23: service is missing", "f.yaml:26: is no object",
+		`f.yaml:5: kind "lane": want one of lanes, services,`, "f.yaml:8: kind is missing", "f.yaml:14: servce: is not known: ",
+		"f.yaml:18: priority: want a whole number", "f.yaml:23: service is missing", "f.yaml:26: is no object",
 	}
 	got := flatten(err)
 	if len(got) != len(want) {
@@ -48,6 +48,18 @@ just text
 	for i, prefix := range want {
 		if i < len(got) && !strings.HasPrefix(got[i].Error(), prefix) {
 			t.Errorf("mistake %d is %q, want one of %q", i, got[i], prefix)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "f: is empty: ", "# nothing\n---\n": "f: is empty: ", "[]": "",
+		"kind: lanes\nname: [": "f:2: ", "kind: x\n\tname: y": "f:2: ",
+		"kind: services\nname: s\ncheck:\n  interval: 5\n":                                  "f:4: check.interval: want a duration such as ",
+		"kind: rules\nname: r\nlanes:\n  - lane: green\n  - lane: blue\n    percent: ten\n": "f:6: lanes[1].percent: want a number",
+		"kind: instances\nname: i\nservice: s\nlabels: {a.b: c,\n  a: 7}\n":                 "f:5: labels.a: want a string",
+	} {
+		_, err := readObjects("f", strings.NewReader(text))
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}
 	if len(objects) != 2 || objects[0].String() != "lanes/green" || objects[1].String() != "services/order" {

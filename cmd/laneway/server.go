@@ -94,6 +94,9 @@ and reports every problem with the path of its field.`,
 
 // flatten lists the errors that were joined.
 func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
@@ -202,7 +205,9 @@ func (n *node) serveReady(w http.ResponseWriter, r *http.Request) {
 	if !health.OK {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(health) // the peer may be gone
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(health) // the peer may be gone
 }
 
 // serve runs the roles until ctx ends.
@@ -289,7 +294,7 @@ func (a *app) announce(n *node) error {
 		n.log.Info("listening", telemetry.KeyRole, name, telemetry.KeyAddress, addresses[name])
 	}
 	if isTerminal(a.stderr) {
-		fmt.Fprintf(a.stderr, "\nReady. Try: laneway run --service hello -- python3 -m http.server\n\n")
+		fmt.Fprint(a.stderr, "\nReady. Try: laneway run --service hello -- sh -c 'exec python3 -m http.server $PORT'\n\n")
 	}
 	if n.cfg.readyFile == "" {
 		return nil
