@@ -83,7 +83,7 @@ func (a *app) explainHTTP() *cobra.Command {
 	f.StringVar(&in.Method, "method", http.MethodGet, "`METHOD`")
 	f.StringArrayVar(&headers, "header", nil, "`NAME=VALUE` of a header; repeatable")
 	f.StringArrayVar(&cookies, "cookie", nil, "`NAME=VALUE` of a cookie; repeatable")
-	f.StringVar(&in.Source, "source", "", "`ADDRESS` that it comes from")
+	f.StringVar(&in.Source, "source", "127.0.0.1", "`ADDRESS` that it comes from, by which percentages are given where nothing else is their key")
 	f.BoolVar(&in.Trusted, "trusted", false, "it comes from a peer whose colors are believed")
 	f.BoolVar(&in.Inside, "inside", false, "it comes to the inside listener")
 	a.addAt(c, &at)
@@ -193,6 +193,9 @@ func (a *app) printExplanation(e laneclient.Explanation) error {
 		}
 		if e.Error != "" {
 			g.add("error", a.painter().bad(e.Error))
+		}
+		if e.Note != "" {
+			g.add("note", e.Note)
 		}
 		g.add("answered by", fmt.Sprintf("%s at revision %d", e.Node, e.Revision))
 		return g.write(w)

@@ -48,6 +48,7 @@ type Control struct {
 	samples  samples
 	uses     uses
 	pictures pictures
+	asker    *http.Client // of gateways
 	health   storeHealth
 	since    time.Time     // when this replica was made, by Config.Now
 	started  time.Time     // the same, by the machine's clocks
@@ -67,7 +68,7 @@ func New(cfg Config) (*Control, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("control: Config.Store is nil: open a store first")
 	}
-	c := &Control{cfg: cfg, node: cfg.Node, log: cfg.Log, stopping: make(chan struct{}), started: time.Now()}
+	c := &Control{cfg: cfg, node: cfg.Node, log: cfg.Log, stopping: make(chan struct{}), started: time.Now(), asker: newAsker()}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

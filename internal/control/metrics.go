@@ -137,8 +137,8 @@ const otherRole = "other"
 func knownRole(role string) string {
 	switch role {
 	case "":
-		return "instance"
-	case "instance", "gateway", "run", "amqp", "xds", "console", "control":
+		return laneclient.RoleInstance
+	case laneclient.RoleInstance, laneclient.RoleGateway, laneclient.RoleRun, laneclient.RoleClient, "amqp", "xds", "console", "control":
 		return role
 	}
 	return otherRole

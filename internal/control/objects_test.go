@@ -354,6 +354,7 @@ func TestExplainHTTP(t *testing.T) {
 		{`{"host":"order.lane.localhost","headers":{"X-User":["ann"]}}`, "order", "green", "header", "lane-instance", 1},
 		{`{"host":"order.lane.localhost","headers":{"v-traffic-lane":["green"]}}`, "order", "", "", "plain", 1},
 		{`{"host":"order.lane.localhost","headers":{"v-traffic-lane":["green"]},"trusted":true}`, "order", "green", "trusted", "lane-instance", 1},
+		{`{"host":"order.lane.localhost","method":"POST","headers":{"content-type":["application/grpc"]}}`, "order", "", "", "none", 0},
 		{`{"host":"nobody.example.com"}`, "", "", "", "none", 0},
 	}
 	for _, c := range cases {

@@ -20,7 +20,7 @@ const (
 	watchWriteTimeout = 30 * time.Second // for one chunk; a client that takes none for so long is cut off
 	watchChunkBytes   = 64 << 10
 	// baselineWord selects the baseline where a lane is asked for, as in route lines.
-	baselineWord = "-"
+	baselineWord = laneclient.BaselineWord
 )
 
 // parseSelect reads "KIND" or "KIND:field=value".

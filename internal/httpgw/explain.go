@@ -3,13 +3,10 @@ package httpgw
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
-	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -33,18 +30,9 @@ func (g *Gateway) Admin() http.Handler {
 }
 
 func (g *Gateway) explainCall(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	service, color, protocol := q.Get("service"), lane.Name(q.Get("color")), q.Get("protocol")
-	if protocol == "" {
-		protocol = lane.HTTP
-	}
-	if err := lane.CheckService(service); err != nil {
-		problem(w, http.StatusBadRequest, "service: "+err.Error())
-		return
-	}
-	if color != lane.Baseline && !color.Valid() {
-		_, err := lane.ParseName(string(color))
-		problem(w, http.StatusBadRequest, "color: "+err.Error())
+	service, color, protocol, faults := laneclient.ParseCall(r.URL.Query())
+	if len(faults) > 0 {
+		mistakes(w, "the query", faults)
 		return
 	}
 	view := g.cfg.Views()
@@ -52,28 +40,7 @@ func (g *Gateway) explainCall(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusServiceUnavailable, "the gateway has no picture of the registry yet")
 		return
 	}
-	respond(w, http.StatusOK, "application/json", g.explain(view, service, color, protocol))
-}
-
-// explain gives the choice of a call on a view.
-func (g *Gateway) explain(view *laneclient.View, service string, color lane.Name, protocol string) *laneclient.Explanation {
-	choice := lane.Pick(view.Snapshot, service, color, protocol)
-	e := &laneclient.Explanation{
-		Service: service, Protocol: protocol, Color: string(color), Lane: string(choice.Lane),
-		Reason: string(choice.Reason), Instances: []laneclient.Instance{}, Node: g.cfg.Node, Revision: view.Revision,
-	}
-	if err := choice.Err(); err != nil {
-		e.Error = err.Error()
-	}
-	for _, t := range choice.Targets {
-		i := laneclient.Instance{
-			Service: t.Service, Lane: string(t.Lane), Generation: t.Generation, Room: t.Room, State: string(t.State), Weight: t.Weight,
-			Endpoints: []laneclient.Endpoint{laneclient.Endpoint(t.Endpoint)},
-		}
-		i.Name = t.Name
-		e.Instances = append(e.Instances, i)
-	}
-	return e
+	respond(w, http.StatusOK, "application/json", view.Explain(service, color, protocol, g.cfg.Node))
 }
 
 func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,9 +55,9 @@ func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "the body has more than one value")
 		return
 	}
-	req, err := explained(&in)
-	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+	req, faults := coloring.RequestOf(&in)
+	if len(faults) > 0 {
+		mistakes(w, "the request to explain", faults)
 		return
 	}
 	view := g.cfg.Views()
@@ -99,48 +66,8 @@ func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Now = g.now()
-	req.Trusted = req.Trusted || in.Inside || req.Source.IsValid() && g.trusts(req.Source)
-	d := g.table(view).Decide(view.Snapshot, req)
-	if d.Service == "" {
-		problem(w, http.StatusNotFound, fmt.Sprintf("no route and no service for host %q and path %q", clip(in.Host), clip(req.Path)))
-		return
-	}
-	protocol := lane.HTTP
-	if isGRPC(&http.Request{Method: req.Method, ProtoMajor: 2, Header: req.Header}) {
-		protocol = lane.GRPC
-	}
-	e := g.explain(view, d.Service, d.Color, protocol)
-	e.Rule, e.RuleName = string(d.Rule), d.RuleName
-	respond(w, http.StatusOK, "application/json", e)
-}
-
-// explained turns what is asked into what a listener would have seen.
-func explained(in *laneclient.HTTPRequest) (*coloring.Request, error) {
-	req := &coloring.Request{
-		Host: in.Host, Method: in.Method, Path: in.Path, Query: in.Query, Header: http.Header{},
-		Trusted: in.Trusted, Inside: in.Inside,
-	}
-	if req.Host == "" {
-		return nil, errors.New("host: is empty")
-	}
-	if req.Method == "" {
-		req.Method = http.MethodGet
-	}
-	if req.Path == "" {
-		req.Path = "/"
-	}
-	for key, values := range in.Headers {
-		key = http.CanonicalHeaderKey(key)
-		req.Header[key] = append(req.Header[key], values...)
-	}
-	if in.Source != "" {
-		addr, err := netip.ParseAddr(in.Source)
-		if err != nil {
-			return nil, fmt.Errorf("source: %w", err)
-		}
-		req.Source = addr.Unmap().WithZone("")
-	}
-	return req, nil
+	req.Trusted = req.Trusted || req.Source.IsValid() && g.trusts(req.Source)
+	respond(w, http.StatusOK, "application/json", g.table(view).Explain(view, req, g.cfg.Node))
 }
 
 func (g *Gateway) rulesStatus(w http.ResponseWriter, _ *http.Request) {
@@ -150,6 +77,14 @@ func (g *Gateway) rulesStatus(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	respond(w, http.StatusOK, "application/json", g.table(view).Statuses(view.Snapshot))
+}
+
+// mistakes answers a request whose fields are wrong, as the control plane does.
+func mistakes(w http.ResponseWriter, what string, faults []laneclient.FieldError) {
+	respond(w, http.StatusUnprocessableEntity, "application/problem+json", &laneclient.Problem{
+		Type: "about:blank", Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
+		Detail: what + " has mistakes: correct the fields under errors and send it again", Errors: faults,
+	})
 }
 
 func problem(w http.ResponseWriter, status int, detail string) {

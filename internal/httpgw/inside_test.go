@@ -24,7 +24,7 @@ func newView() *laneclient.View { return &laneclient.View{} }
 func (w *world) proxied() *http.Client {
 	tr := &http.Transport{
 		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: w.inside}),
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a test's own server
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the test's own server
 	}
 	w.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
@@ -227,9 +227,17 @@ func TestAdmin(t *testing.T) {
 	if e.Color != "gone" || e.Rule != "trusted" || e.Reason != "unknown-color" {
 		t.Errorf("inside: %+v", e)
 	}
+	explain(http.MethodPost, "/v1/explain/http", `{"host":"nobody.test"}`)
+	if e.Service != "" || e.Reason != "none" || !strings.Contains(e.Error, "no route and no service") {
+		t.Errorf("unknown host: %+v", e)
+	}
+	explain(http.MethodGet, "/v1/explain?service=order&color=-", "")
+	if e.Color != "" || e.Reason != "plain" {
+		t.Errorf("plain: %+v", e)
+	}
 	for target, want := range map[string]int{
-		"GET /v1/explain": 400, "GET /v1/explain?service=order&color=Bad": 400, "POST /v1/explain/http {}": 400, "POST /v1/explain/http {\"what\":1}": 400,
-		"POST /v1/explain/http {\"host\":\"x\"}": 404, "POST /v1/explain/http {\"host\":\"x\"}{}": 400, "POST /v1/explain/http {\"host\":\"x\",\"source\":\"y\"}": 400,
+		"GET /v1/explain": 422, "GET /v1/explain?service=order&color=Bad": 422, "POST /v1/explain/http {}": 422, "POST /v1/explain/http {\"what\":1}": 400,
+		"POST /v1/explain/http {\"host\":\"x\"}{}": 400, "POST /v1/explain/http {\"host\":\"x\",\"source\":\"y\"}": 422,
 	} {
 		parts := strings.SplitN(target, " ", 3)
 		body := ""

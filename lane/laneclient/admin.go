@@ -1,8 +1,14 @@
 package laneclient
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/laneway-dev/laneway/lane"
 )
@@ -15,21 +21,73 @@ func (v *View) Explain(service, color, protocol, node string) *Explanation {
 	}
 	e := &Explanation{Service: service, Protocol: protocol, Color: color, Node: node, Revision: v.Revision, Instances: []Instance{}}
 	name := lane.Name(color)
+	if color == BaselineWord {
+		e.Color, name = "", lane.Baseline
+	}
 	if !name.Valid() {
 		name = lane.Baseline // a value that is no lane name is no color
 	}
 	choice := lane.Pick(v.Snapshot, service, name, protocol)
 	e.Lane, e.Reason = string(choice.Lane), string(choice.Reason)
 	for _, t := range choice.Targets {
-		if i := v.Instances[t.Service+"/"+t.Name]; i != nil {
-			e.Instances = append(e.Instances, *i)
-		}
+		e.Instances = append(e.Instances, v.instanceOf(t))
 	}
 	if err := choice.Err(); err != nil {
 		e.Error = err.Error()
+		if !v.Snapshot.HasService(service) {
+			e.Error = "there is no service " + service + ": it exists from its first instance"
+		}
 	}
 	return e
 }
+
+// instanceOf is the instance of a target: as registered, or what routing knows.
+func (v *View) instanceOf(t *lane.Target) Instance {
+	if i := v.Instances[t.Service+"/"+t.Name]; i != nil {
+		return *i
+	}
+	return Instance{
+		Meta: Meta{Name: t.Name}, Service: t.Service, Lane: string(t.Lane), Generation: t.Generation, Room: t.Room,
+		State: string(t.State), Weight: t.Weight, Endpoints: []Endpoint{Endpoint(t.Endpoint)},
+	}
+}
+
+// BaselineWord stands for the baseline where a lane or color is asked for.
+const BaselineWord = "-"
+
+// ParseCall reads the query of GET /v1/explain; faults are its mistakes. All that
+// answer that request read it so. color is empty for a plain call.
+func ParseCall(query url.Values) (service, color, protocol string, faults []FieldError) {
+	bad := func(field, format string, args ...any) {
+		faults = append(faults, FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
+	}
+	service, color, protocol = query.Get("service"), query.Get("color"), cmp.Or(query.Get("protocol"), lane.HTTP)
+	if color == BaselineWord {
+		color = ""
+	}
+	if color != "" && !lane.Name(color).Valid() {
+		bad("color", "%q is no lane name, and so no color: it would be dropped", shortened(color))
+	}
+	if len(protocol) > maxProtocolBytes || strings.ContainsFunc(protocol, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '+' && r != '.'
+	}) {
+		bad("protocol", "is %q: want http, grpc, thrift or tcp", shortened(protocol))
+	}
+	if err := lane.CheckService(service); err != nil {
+		bad("service", "%s", err.Error())
+	}
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if key != "service" && key != "color" && key != "protocol" {
+			bad(shortened(key), "is no parameter of this request: want service, color and protocol")
+		}
+	}
+	return service, color, protocol, faults
+}
+
+const maxProtocolBytes = 32
+
+// shortened bounds what of a peer's text an answer repeats.
+func shortened(s string) string { return s[:min(len(s), 80)] }
 
 // AdminHandler serves GET /v1/explain?service=&color=&protocol= and GET /healthz on
 // this process's own view, for the address in Config.Admin. /healthz is well as
@@ -37,13 +95,11 @@ func (v *View) Explain(service, color, protocol, node string) *Explanation {
 func (c *Client) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		service := q.Get("service")
-		if err := lane.CheckService(service); err != nil {
+		service, color, protocol, faults := ParseCall(r.URL.Query())
+		if len(faults) > 0 {
 			writeAnswer(w, http.StatusUnprocessableEntity, &Problem{
 				Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
-				Detail: "the query has mistakes: correct the fields under errors",
-				Errors: []FieldError{{Field: "service", Detail: err.Error()}},
+				Detail: "the query has mistakes: correct the fields under errors", Errors: faults,
 			})
 			return
 		}
@@ -54,7 +110,7 @@ func (c *Client) AdminHandler() http.Handler {
 			})
 			return
 		}
-		writeAnswer(w, http.StatusOK, c.View().Explain(service, q.Get("color"), q.Get("protocol"), c.node()))
+		writeAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		role := RoleStatus{Role: c.cfg.Role, Ready: true}

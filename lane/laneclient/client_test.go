@@ -515,8 +515,13 @@ func TestAdminHandler(t *testing.T) {
 		t.Errorf("explanation is %+v", e)
 	}
 	var p *laneclient.Problem
-	if _, err := laneclient.ExplainCall(t.Context(), api, "NO", "", ""); !errors.As(err, &p) || p.Status != http.StatusUnprocessableEntity {
-		t.Errorf("got %v, want a problem", err)
+	for _, q := range [][2]string{{"NO", ""}, {"order", "Bad Color"}} {
+		if _, err := laneclient.ExplainCall(t.Context(), api, q[0], q[1], ""); !errors.As(err, &p) || p.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%v: got %v, want a problem", q, err)
+		}
+	}
+	if e, err := laneclient.ExplainCall(t.Context(), api, "order", laneclient.BaselineWord, ""); err != nil || e.Color != "" {
+		t.Errorf("plain: %+v, %v", e, err)
 	}
 	var h laneclient.Health
 	if err := api.Do(t.Context(), http.MethodGet, "/healthz", nil, &h); err != nil || !h.OK || h.Roles[0].Reason != "" {

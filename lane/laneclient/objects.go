@@ -104,13 +104,21 @@ type Instance struct {
 	Since      time.Time         `json:"since,omitzero"`
 }
 
+// Roles of sessions that this module and `laneway` open.
+const (
+	RoleInstance = "instance" // of an instance; also what an empty role means
+	RoleGateway  = "gateway"
+	RoleRun      = "run"    // a process that runs another, which is the instance
+	RoleClient   = "client" // one that calls only
+)
+
 // Session is an object of kind sessions: one run of a process under a lease.
 type Session struct {
 	Meta               // Name is the session's id
 	Instance string    `json:"instance,omitempty"` // "service/name" that it belongs to
 	Host     string    `json:"host,omitempty"`
 	Admin    string    `json:"admin,omitempty"` // host:port of its explain and health endpoint
-	Role     string    `json:"role,omitempty"`  // "instance", "gateway", "run", …
+	Role     string    `json:"role,omitempty"`  // RoleInstance, RoleGateway, …
 	TTL      Duration  `json:"ttl,omitempty"`   // default 10s; 5s to 5m
 	Reached  uint64    `json:"reached,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
@@ -261,6 +269,7 @@ type Explanation struct {
 	Reason    string     `json:"reason"`
 	Instances []Instance `json:"instances"`
 	Error     string     `json:"error,omitempty"`
+	Note      string     `json:"note,omitempty"` // what else to know of the answer
 	Node      string     `json:"node"`
 	Revision  uint64     `json:"revision"`
 }

@@ -633,8 +633,15 @@ func (s *suite) explain() {
 			s.t.Errorf("%s in %q goes to %+v, want %s", c.service, c.color, e.Instances, c.instance)
 		}
 	}
-	_, err := laneclient.ExplainCall(s.ctx, s.api, "NO", "", lane.HTTP)
-	s.refused(err, http.StatusUnprocessableEntity, "")
+	e, err := laneclient.ExplainCall(s.ctx, s.api, "order", laneclient.BaselineWord, "")
+	s.must(err)
+	if e.Color != "" || e.Reason != "plain" || e.Protocol != lane.HTTP {
+		s.t.Errorf("a plain call: %+v", e)
+	}
+	for _, q := range [][3]string{{"NO", "", lane.HTTP}, {"order", "Bad Color", lane.HTTP}, {"order", "", "NO SUCH"}} {
+		_, err := laneclient.ExplainCall(s.ctx, s.api, q[0], q[1], q[2])
+		s.refused(err, http.StatusUnprocessableEntity, "")
+	}
 }
 
 func (s *suite) health() {

@@ -229,15 +229,14 @@ func (s *watcher) send(req *http.Request, lines []byte) bool {
 
 // explain answers who would get a call.
 func (r *Replica) explain(w http.ResponseWriter, req *http.Request) error {
-	q := req.URL.Query()
-	service := q.Get("service")
-	if err := lane.CheckService(service); err != nil {
-		return invalid("service", "%v", err)
+	service, color, protocol, faults := laneclient.ParseCall(req.URL.Query())
+	if len(faults) > 0 {
+		return invalid(faults[0].Field, "%s", faults[0].Detail)
 	}
 	r.reg.mu.Lock()
 	p := r.reg.picture()
 	r.reg.mu.Unlock()
-	return writeJSON(w, http.StatusOK, viewOf(p).Explain(service, q.Get("color"), q.Get("protocol"), r.host))
+	return writeJSON(w, http.StatusOK, viewOf(p).Explain(service, color, protocol, r.host))
 }
 
 // viewOf lays a picture out for routing.
