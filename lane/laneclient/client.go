@@ -345,6 +345,9 @@ func (c *Client) Close() error {
 		defer close(c.closed)
 		c.stop()
 		c.running.Wait()
+		if c.saver != nil {
+			c.saver.flush(context.Background(), c)
+		}
 		c.leave = c.quit()
 		_ = c.API.Close()
 	})

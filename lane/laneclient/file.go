@@ -136,42 +136,49 @@ func loadFile(path string) (*model, error) {
 
 // saver keeps the last view on disk. One goroutine runs it.
 type saver struct {
-	path string
-	wake chan struct{} // the view's content has changed
+	path   string
+	wake   chan struct{} // the view's content has changed
+	failed bool          // the last write
 }
 
 func (s *saver) run(ctx context.Context, c *Client) {
-	pause := time.NewTimer(0)
+	pause := time.NewTimer(saveEvery)
 	defer pause.Stop()
-	failed := false
-	save := func() {
-		err := s.save(c.View())
-		if err != nil {
-			c.noteErr(err)
-		}
-		if err != nil && !failed {
-			c.log.WarnContext(ctx, "snapshot file is not written: a restart without the control plane would know less", "path", s.path, "error", err)
-		}
-		failed = err != nil
-	}
 	for {
 		select {
 		case <-ctx.Done():
-		case <-pause.C: // at most one in saveEvery
-		}
-		select {
-		case <-ctx.Done():
-			select {
-			case <-s.wake:
-				save()
-			default:
-			}
 			return
 		case <-s.wake:
-			save()
+			s.keep(ctx, c)
 		}
-		pause.Reset(saveEvery)
+		pause.Reset(saveEvery) // at most one in saveEvery
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
 	}
+}
+
+// flush writes what has changed since the last write. It is called when all else has
+// ended.
+func (s *saver) flush(ctx context.Context, c *Client) {
+	select {
+	case <-s.wake:
+		s.keep(ctx, c)
+	default:
+	}
+}
+
+func (s *saver) keep(ctx context.Context, c *Client) {
+	err := s.save(c.View())
+	if err != nil {
+		c.noteErr(err)
+	}
+	if err != nil && !s.failed {
+		c.log.WarnContext(ctx, "snapshot file is not written: a restart without the control plane would know less", "path", s.path, "error", err)
+	}
+	s.failed = err != nil
 }
 
 // save replaces the file in one step: whoever reads it finds the old or the new.

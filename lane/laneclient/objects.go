@@ -43,6 +43,9 @@ type Meta struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
+// DefaultLaneTTL is the TTL of a lane that names none.
+const DefaultLaneTTL = 72 * time.Hour
+
 // Lane is an object of kind lanes.
 type Lane struct {
 	Meta
@@ -51,7 +54,7 @@ type Lane struct {
 	Generation uint64    `json:"generation,omitempty"`
 	State      string    `json:"state,omitempty"` // creating, ready, draining, ended
 	Owner      string    `json:"owner,omitempty"`
-	TTL        Duration  `json:"ttl,omitempty"` // default 72h; renewed by use
+	TTL        Duration  `json:"ttl,omitempty"` // default DefaultLaneTTL; renewed by use
 	Created    time.Time `json:"created,omitzero"`
 	Expires    time.Time `json:"expires,omitzero"`
 	WarnedAt   time.Time `json:"warned_at,omitzero"`   // when 10 % of the TTL was left

@@ -43,20 +43,29 @@ type keeper struct {
 func (k *keeper) run(ctx context.Context) {
 	k.ttl = k.c.cfg.TTL
 	k.retry = backoff{least: retryLeast, most: min(retryMost, k.ttl/3)}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-k.c.link.renew:
-			k.due = time.Time{}
-			if k.down {
-				continue // the timer is set to when it may be tried again
+		wait := k.step(ctx)
+		if wait <= 0 && ctx.Err() == nil {
+			continue
+		}
+		timer.Reset(wait)
+	idle:
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				break idle
+			case <-k.c.link.renew:
+				k.due = time.Time{}
+				if !k.down {
+					break idle
+				}
+				// The timer is set to when it may be tried again.
 			}
 		}
-		timer.Reset(k.step(ctx))
 	}
 }
 
@@ -112,13 +121,13 @@ func (k *keeper) failed(ctx context.Context, at int, err error) time.Duration {
 	case isSessionGone(err):
 		k.c.log.WarnContext(ctx, "session is lost: a new one is opened", "session", k.id)
 		k.drop()
-		return jitter(reopenJitter)
+		return time.Millisecond + jitter(reopenJitter)
 	case isStale(err):
 		// This view is too old, or of another registry: read it anew elsewhere.
 		k.c.log.WarnContext(ctx, "view is refused as too old: it is read anew", "session", k.id, "error", err)
 		k.c.moveOn(at)
 		k.drop()
-		return jitter(reopenJitter)
+		return time.Millisecond + jitter(reopenJitter)
 	}
 	k.c.moveOn(at)
 	k.c.noteErr(err)

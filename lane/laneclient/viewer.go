@@ -104,7 +104,8 @@ func (v *viewer) run(ctx context.Context) {
 	for {
 		v.steer(ctx)
 		v.publish(ctx)
-		timer.Reset(v.nextWake())
+		// Never at once: what waits in the inbox goes first.
+		timer.Reset(max(time.Millisecond, v.nextWake()))
 		select {
 		case <-ctx.Done():
 			return

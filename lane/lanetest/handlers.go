@@ -21,7 +21,6 @@ import (
 const (
 	maxBodyBytes     = 256 << 10
 	defaultListLimit = 1000
-	defaultLaneTTL   = 72 * time.Hour
 )
 
 // handler answers a request, or returns why not.

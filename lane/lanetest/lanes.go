@@ -40,7 +40,7 @@ func (r *registry) putLane(l *laneclient.Lane) (created bool, err error) {
 		return false, invalid("kind", "the name makes the lane %s", kind)
 	}
 	if l.TTL == 0 {
-		l.TTL = laneclient.Duration(defaultLaneTTL)
+		l.TTL = laneclient.Duration(laneclient.DefaultLaneTTL)
 	}
 	if time.Duration(l.TTL) < time.Second {
 		return false, invalid("ttl", "is %s: want 1s or more", time.Duration(l.TTL))

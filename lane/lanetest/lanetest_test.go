@@ -14,9 +14,9 @@ import (
 	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
-func get(t *testing.T, c *lanetest.Control, name string) *laneclient.Lane {
+func green(t *testing.T, c *lanetest.Control) *laneclient.Lane {
 	t.Helper()
-	l, err := laneclient.Get[laneclient.Lane](t.Context(), c.API(), name)
+	l, err := laneclient.Get[laneclient.Lane](t.Context(), c.API(), "green")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,22 +34,22 @@ func TestLaneLife(t *testing.T) {
 		}
 		time.Sleep(ttl * 9 / 10)
 		synctest.Wait()
-		if w := get(t, c, "green").WarnedAt; w.IsZero() {
+		if w := green(t, c).WarnedAt; w.IsZero() {
 			t.Error("nobody was warned when 10 % was left")
 		}
 		c.AddInstance("order", "o1", "green", "127.0.0.1:1")
 		time.Sleep(ttl / 10)
 		synctest.Wait()
-		if s := get(t, c, "green").State; s != "draining" {
+		if s := green(t, c).State; s != "draining" {
 			t.Errorf("after its TTL it is %s", s)
 		}
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if s := get(t, c, "green").State; s != "ended" {
+		if s := green(t, c).State; s != "ended" {
 			t.Errorf("after the drain it is %s", s)
 		}
 		c.AddLane("green")
-		if g := get(t, c, "green").Generation; g != l.Generation+1 {
+		if g := green(t, c).Generation; g != l.Generation+1 {
 			t.Errorf("again, it is of generation %d", g)
 		}
 		e, err := laneclient.ExplainCall(t.Context(), c.API(), "order", "green", lane.HTTP)
@@ -65,7 +65,7 @@ func TestLaneLife(t *testing.T) {
 			t.Errorf("after a week it is still there (%v)", err)
 		}
 		c.AddLane("green")
-		if g := get(t, c, "green").Generation; g != l.Generation+2 {
+		if g := green(t, c).Generation; g != l.Generation+2 {
 			t.Errorf("after it was forgotten, it is of generation %d", g)
 		}
 	})
