@@ -165,7 +165,7 @@ func (c *conn) call(ctx context.Context, method string, args, result thrift.TStr
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.metered.Conn.SetDeadline(time.Unix(1, 0)) }) // breaks off reads and writes
 	if result != nil {                                                                         // nil for calls that get no answer
-		result = boundedResult{result, c.received}
+		result = boundedResult{TStruct: result, received: c.received}
 	}
 	meta, err := c.client.Call(ctx, method, args, result)
 	// Where ctx ended just as the answer came, the deadline above may hit the next call.

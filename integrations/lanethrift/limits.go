@@ -41,6 +41,7 @@ var (
 type bounded struct {
 	thrift.TProtocol
 	received func() int // bytes of the present message
+	began    func()     // called when the beginning of a message has been read; may be nil
 	depth    int
 	elements int // that the present message says it has
 }
@@ -48,7 +49,11 @@ type bounded struct {
 // ReadMessageBegin implements thrift.TProtocol.
 func (b *bounded) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageType, int32, error) {
 	b.depth, b.elements = 0, 0
-	return b.TProtocol.ReadMessageBegin(ctx)
+	name, kind, seqID, err := b.TProtocol.ReadMessageBegin(ctx)
+	if err == nil && b.began != nil {
+		b.began()
+	}
+	return name, kind, seqID, err
 }
 
 // ReadStructBegin implements thrift.TProtocol.

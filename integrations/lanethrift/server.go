@@ -198,7 +198,7 @@ func (s *Server) calls(c *serverConn) error {
 		return err
 	}
 	protocol := thrift.NewTHeaderProtocolConf(thrift.NewTSocketFromConnConf(c, s.cfg), s.cfg)
-	in := &bounded{TProtocol: protocol, received: func() int { return c.received }}
+	in := &bounded{TProtocol: protocol, received: func() int { return c.received }, began: c.begin}
 	response := thrift.TResponseHelper{THeaderResponseHelper: thrift.NewTHeaderResponseHelper(protocol)}
 	for {
 		if !c.wait() {
@@ -207,7 +207,6 @@ func (s *Server) calls(c *serverConn) error {
 		if err := protocol.ReadFrame(s.base); err != nil {
 			return ignoreEOF(err)
 		}
-		c.begin()
 		protocol.ClearWriteHeaders() // those of the answer before
 		headers := protocol.GetReadHeaders()
 		if len(headers) > maxHeaders {
@@ -301,8 +300,8 @@ func (c *serverConn) wait() bool {
 	return c.Conn.SetReadDeadline(time.Now().Add(c.idleFor)) == nil
 }
 
-// begin ends the wait: there is a call, or its beginning. It may have been read together
-// with the one before.
+// begin ends the wait: there is a call, or a part of one. It is called when bytes come and
+// when a call is read, for that may have come together with the one before.
 func (c *serverConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -95,16 +95,17 @@ func TestOnePort(t *testing.T) {
 				}
 				sent = sent[n:]
 			}
-			answer := make([]byte, 256)
-			n, err := c.Read(answer)
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(c)
 			if err != nil {
 				t.Errorf("%s by %d: %v", transport, chunk, err)
 			}
-			color := bytes.Contains(answer[:n], []byte("green"))
-			if !bytes.Contains(answer[:n], []byte("e1")) || color != (transport == TransportHeader) {
-				t.Errorf("%s by %d: answer %q", transport, chunk, answer[:n])
+			color := bytes.Contains(answer, []byte("green"))
+			if !bytes.Contains(answer, []byte("e1")) || color != (transport == TransportHeader) {
+				t.Errorf("%s by %d: answer %q", transport, chunk, answer)
 			}
-			c.Close()
 		}
 	}
 }
@@ -157,6 +158,7 @@ func TestBadPeers(t *testing.T) {
 		"cut header":      []byte("\x00\x00\x00\x0e\x0f\xff\x00\x00\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"),
 		"unknown inside":  []byte("\x00\x00\x00\x12\x0f\xff\x00\x00\x00\x00\x00\x01\x00\x01\x7f\x00\x00\x00\x80\x01\x00\x01"),
 		"unknown zip":     []byte("\x00\x00\x00\x12\x0f\xff\x00\x00\x00\x00\x00\x01\x00\x01\x00\x01\x7f\x00\x80\x01\x00\x01"),
+		"old, later on":   append(message(t, TransportBuffered, "hi"), "\x00\x00\x00\x03say\x01\x00\x00\x00\x00\x00"...),
 		"half a call":     message(t, TransportBuffered, "hi")[:9],
 		"half a frame":    message(t, TransportFramed, "hi")[:15],
 		"one byte":        []byte("\x80"),
@@ -187,6 +189,12 @@ func TestCompressed(t *testing.T) {
 		if _, err := c.Read(make([]byte, 256)); err != nil {
 			t.Fatal(err)
 		}
+	}
+
+	server := NewServer(nil, echo.NewEchoProcessor(quietHandler{}))
+	err := server.calls(server.conn(script{in: bytes.NewReader(compressed(t, maxTransforms+1))}))
+	if !errors.Is(err, errTransforms) {
+		t.Errorf("compressed too often: %v, want %v", err, errTransforms)
 	}
 }
 
@@ -288,12 +296,40 @@ func TestIdlePeer(t *testing.T) {
 	wantHangUp(t, c)
 }
 
+// TestPauseBetweenCalls: a connection that waits for its next call has longer than a
+// message may take, and does not hold a shutdown up.
+func TestPauseBetweenCalls(t *testing.T) {
+	t.Parallel()
+	const messageTime = 50 * time.Millisecond
+	for _, transport := range []string{TransportHeader, TransportFramed, TransportBuffered, "compact", "framed compact"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, "e1", "", "", WithLimits(0, 0, messageTime))
+			c := peer(t, r)
+			for range 2 {
+				if _, err := c.Write(message(t, transport, "hi")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Read(make([]byte, 256)); err != nil {
+					t.Fatal(err)
+				}
+				<-time.NewTimer(2 * messageTime).C
+			}
+			began := time.Now()
+			r.stop(t)
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("the shutdown took %v", took)
+			}
+		})
+	}
+}
+
 // TestEndlessMessage is one that no frame bounds: a list that goes on and on.
 func TestEndlessMessage(t *testing.T) {
 	t.Parallel()
 	r := start(t, "e1", "", "")
 	c := peer(t, r)
-	head := []byte("\x80\x01\x00\x01\x00\x00\x00\x05climb\x00\x00\x00\x01\x0c\x00\x01\x0f\x00\x02\x0b\x00\x3f\xff\xff")
+	head := []byte("\x80\x01\x00\x01\x00\x00\x00\x05climb\x00\x00\x00\x01\x0c\x00\x01\x0f\x00\x02\x0b\x00\x00\xff\xff")
 	if _, err := c.Write(head); err != nil {
 		t.Fatal(err)
 	}
@@ -456,6 +492,7 @@ func TestShutdownWithCallsReadAhead(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.server.Shutdown(context.Background()) }()
 	until(t, "shutting down", r.server.isStopping)
+	<-time.NewTimer(10 * thrift.ServerConnectivityCheckInterval).C // generated code looks at the connection
 	close(r.block)
 	answer, err := io.ReadAll(c)
 	if err != nil || !bytes.Contains(answer, []byte("block")) {
