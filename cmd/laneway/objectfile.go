@@ -100,10 +100,9 @@ func readObject(kind laneclient.Kind, text []byte) (*object, error) {
 
 // normalLane leaves what a person decides of a lane.
 func normalLane(l laneclient.Lane) *laneclient.Lane {
-	const defaultTTL = 72 * time.Hour
 	out := &laneclient.Lane{Meta: laneclient.Meta{Name: l.Name}, Parent: l.Parent, Owner: l.Owner, TTL: l.TTL, Held: l.Held}
 	if out.TTL == 0 {
-		out.TTL = laneclient.Duration(defaultTTL)
+		out.TTL = laneclient.Duration(laneclient.DefaultLaneTTL)
 	}
 	return out
 }

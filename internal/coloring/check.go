@@ -41,7 +41,7 @@ func Check(r *laneclient.Rule, known func(lane.Name) bool) string {
 
 func checkMatch(r *laneclient.Rule) string {
 	m := &r.Match
-	if fault := hostFault(m.Host); fault != "" {
+	if fault := HostFault(m.Host); fault != "" {
 		return "match.host: " + fault
 	}
 	if m.Header != nil && !httpguts.ValidHeaderFieldName(m.Header.Name) {
@@ -83,15 +83,15 @@ func checkUser(r *laneclient.Rule) string {
 	return ""
 }
 
-// maxShares is how many lanes one rule may name.
-const maxShares = 100
+// MaxLanes is how many lanes one rule may name.
+const MaxLanes = 64
 
 func checkLanes(r *laneclient.Rule) string {
 	if len(r.Lanes) == 0 {
 		return "lanes: is empty; name the lane that the rule gives"
 	}
-	if len(r.Lanes) > maxShares {
-		return fmt.Sprintf("lanes: has %d entries; at most %d are allowed", len(r.Lanes), maxShares)
+	if len(r.Lanes) > MaxLanes {
+		return fmt.Sprintf("lanes: has %d entries; at most %d are allowed", len(r.Lanes), MaxLanes)
 	}
 	sum, seen := 0, map[string]bool{}
 	for n, s := range r.Lanes {

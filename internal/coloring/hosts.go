@@ -216,8 +216,9 @@ func matchesHost(want, host string) bool {
 	return host == want || wild && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 }
 
-// hostFault says what is wrong with the host of a route or rule, or nothing.
-func hostFault(host string) string {
+// HostFault says what is wrong with the host of a route or rule, or nothing: it is
+// a name, or a wildcard, without port. The empty one is any host.
+func HostFault(host string) string {
 	if host == "" {
 		return ""
 	}
@@ -228,7 +229,7 @@ func hostFault(host string) string {
 		}
 		host = suffix[1:]
 	}
-	if !plainHost(host) {
+	if !PlainHost(host) {
 		return "use a host name without port, such as api.example.com, *.example.com, or leave it out for any host"
 	}
 	return ""
@@ -240,10 +241,10 @@ func CheckRoute(r *laneclient.Route) string {
 	if err := lane.CheckService(r.Service); err != nil {
 		return "service: " + err.Error()
 	}
-	if fault := hostFault(r.Host); fault != "" {
+	if fault := HostFault(r.Host); fault != "" {
 		return "host: " + fault
 	}
-	if r.Cluster != "" && (!plainHost(r.Cluster) || strings.Contains(r.Cluster, ".")) {
+	if r.Cluster != "" && (!PlainHost(r.Cluster) || strings.Contains(r.Cluster, ".")) {
 		return "cluster: use one DNS label, such as c1"
 	}
 	if r.Path != "" && r.Path[0] != '/' {
@@ -253,7 +254,7 @@ func CheckRoute(r *laneclient.Route) string {
 		if w.Prefix != "" && w.Prefix[0] != '/' {
 			return `rewrite.prefix: begins with "/"`
 		}
-		if w.Host != "" && !plainHost(strings.TrimSuffix(w.Host, ".")) {
+		if w.Host != "" && !PlainHost(strings.TrimSuffix(w.Host, ".")) {
 			return "rewrite.host: use a host name without port"
 		}
 	}
@@ -263,9 +264,9 @@ func CheckRoute(r *laneclient.Route) string {
 	return StatusOK
 }
 
-// plainHost reports whether s is labels of letters, digits, '-' and '_' with dots
+// PlainHost reports whether s is labels of letters, digits, '-' and '_' with dots
 // between, at most 253 bytes.
-func plainHost(s string) bool {
+func PlainHost(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
 	}

@@ -384,9 +384,9 @@ func fieldNote(field string) object {
 		"Instance.generation", "Instance.since", "Session.since", "Session.reached":
 		return object{"readOnly": true}
 	case "Lane.ttl":
-		return object{"default": defaultLaneTTL.String()}
+		return object{"default": laneclient.DefaultLaneTTL.String()}
 	case "Session.ttl":
-		return object{"default": defaultSessionTTL.String(), "description": "5s to 5m"}
+		return object{"default": laneclient.DefaultTTL.String(), "description": "5s to 5m"}
 	case "Instance.state":
 		return enum("ready", "draining")
 	case "Instance.weight":

@@ -236,7 +236,7 @@ func (v *views) keep(lives func(session string) bool) {
 
 // maxSampleAge is how far back samples go: past the longest TTL of a session.
 const (
-	maxSampleAge  = 2 * maxSessionTTL
+	maxSampleAge  = 2 * laneclient.MaxTTL
 	sampleSpacing = 100 * time.Millisecond
 )
 

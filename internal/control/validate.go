@@ -2,7 +2,6 @@ package control
 
 import (
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,23 +14,17 @@ import (
 
 // Limits of single fields.
 const (
-	maxEndpoints   = 16
-	maxLabels      = 64
-	maxLabelBytes  = 255
-	maxTextBytes   = 255 // owner, host, room
-	maxWeight      = 1000
-	maxRuleLanes   = 64
-	maxRuleUsers   = 10_000
-	maxMethods     = 16
-	maxHostBytes   = 253 // RFC 1035, section 2.3.4
-	maxPathBytes   = 2048
-	defaultLaneTTL = 72 * time.Hour
-	minLaneTTL     = time.Second
-	maxLaneTTL     = 10 * 365 * 24 * time.Hour
-
-	defaultSessionTTL = 10 * time.Second
-	minSessionTTL     = 5 * time.Second
-	maxSessionTTL     = 5 * time.Minute
+	maxEndpoints  = 16
+	maxLabels     = 64
+	maxLabelBytes = 255
+	maxTextBytes  = 255 // owner, host, room
+	maxWeight     = 1000
+	maxRuleUsers  = 10_000
+	maxMethods    = 16
+	maxHostBytes  = 253 // RFC 1035, section 2.3.4
+	maxPathBytes  = 2048
+	minLaneTTL    = time.Second
+	maxLaneTTL    = 10 * 365 * 24 * time.Hour
 
 	defaultCheckInterval = 5 * time.Second
 	defaultCheckTimeout  = time.Second
@@ -82,7 +75,7 @@ func checkLane(obj any, f *faults) {
 	checkText("owner", l.Owner, maxTextBytes, f)
 	between("ttl", l.TTL, minLaneTTL, maxLaneTTL, f)
 	if l.TTL == 0 {
-		l.TTL = laneclient.Duration(defaultLaneTTL)
+		l.TTL = laneclient.Duration(laneclient.DefaultLaneTTL)
 	}
 }
 
@@ -230,8 +223,8 @@ func checkInstance(obj any, f *faults) {
 func checkRoute(obj any, f *faults) {
 	r, _ := obj.(*laneclient.Route)
 	r.Host = strings.ToLower(r.Host)
-	if r.Host != "" && !isHost(strings.TrimPrefix(r.Host, "*.")) {
-		f.add("host", "%q is no host: want one such as api.example.com or *.example.com, without a port", clip(r.Host))
+	if fault := coloring.HostFault(r.Host); fault != "" {
+		f.add("host", "%s", fault)
 	}
 	checkPath("path", r.Path, f)
 	if err := lane.CheckService(r.Service); err != nil {
@@ -242,8 +235,8 @@ func checkRoute(obj any, f *faults) {
 	}
 	if r.Rewrite != nil {
 		checkPath("rewrite.prefix", r.Rewrite.Prefix, f)
-		if r.Rewrite.Host != "" && !isHost(hostOnly(r.Rewrite.Host)) {
-			f.add("rewrite.host", "%q is no host: want one such as api.example.com", clip(r.Rewrite.Host))
+		if r.Rewrite.Host != "" && !coloring.PlainHost(strings.TrimSuffix(r.Rewrite.Host, ".")) {
+			f.add("rewrite.host", "%q is no host: want one such as api.example.com, without a port", clip(r.Rewrite.Host))
 		}
 	}
 	if r.Timeouts != nil {
@@ -257,40 +250,12 @@ func checkRoute(obj any, f *faults) {
 	}
 }
 
-func hostOnly(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return hostport
-}
-
-// isHost reports whether s is a host name of DNS labels, or an address.
-func isHost(s string) bool {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return true
-	}
-	if s == "" || len(s) > maxHostBytes {
-		return false
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		if strings.ContainsFunc(label, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-		}) {
-			return false
-		}
-	}
-	return true
-}
-
 // checkRule checks only what bounds a rule's size: whether the rule makes sense is
 // said by its status, so that one with a mistake can be stored, seen and corrected.
 func checkRule(obj any, f *faults) {
 	r, _ := obj.(*laneclient.Rule)
-	if len(r.Lanes) > maxRuleLanes {
-		f.add("lanes", "has %d entries: at most %d are allowed", len(r.Lanes), maxRuleLanes)
+	if len(r.Lanes) > coloring.MaxLanes {
+		f.add("lanes", "has %d entries: at most %d are allowed", len(r.Lanes), coloring.MaxLanes)
 	}
 	for n, share := range r.Lanes {
 		checkText("lanes["+strconv.Itoa(n)+"].lane", share.Lane, maxTextBytes, f)
@@ -324,9 +289,9 @@ func checkSession(obj any, f *faults) {
 	if s.Role != "" && !isToken(s.Role) {
 		f.add("role", "is %q: want a word of a-z, 0-9, '.', '+' and '-'", clip(s.Role))
 	}
-	between("ttl", s.TTL, minSessionTTL, maxSessionTTL, f)
+	between("ttl", s.TTL, laneclient.MinTTL, laneclient.MaxTTL, f)
 	if s.TTL == 0 {
-		s.TTL = laneclient.Duration(defaultSessionTTL)
+		s.TTL = laneclient.Duration(laneclient.DefaultTTL)
 	}
 }
 

@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -97,16 +96,12 @@ func (r *registry) leave() error {
 	if !laneclient.IsNotFound(err) {
 		return err // without an error it is somebody else's
 	}
-	var sessions laneclient.List
-	if err := r.api.Do(ctx, http.MethodGet, "/v1/sessions?service="+r.cfg.Service, nil, &sessions); err != nil {
+	sessions, _, err := laneclient.ListAll[laneclient.Session](ctx, r.api, laneclient.ListOptions{Service: r.cfg.Service})
+	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, raw := range sessions.Items {
-		var s laneclient.Session
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("read the sessions of %s: %w", name, err)
-		}
+	for _, s := range sessions {
 		if s.Instance != name {
 			continue
 		}

@@ -270,7 +270,7 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", fmt.Errorf("the file %s holds no token: write one with `laneway token create`", path)
+		return "", fmt.Errorf("the file %s holds no token: put the bearer token, and nothing else, into it", path)
 	}
 	return token, nil
 }
