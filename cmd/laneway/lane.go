@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,9 +56,39 @@ A lane ends when its time is up and nobody has used it; see extend and hold.`,
 	}
 	c.Flags().StringVar(&parent, "parent", "", "the lane to fall back to (default the baseline)")
 	c.Flags().StringVar(&owner, "owner", "", "whose it is, for people")
-	c.Flags().DurationVar(&ttl, "ttl", 0, "time after its last use that it ends (default 72h)")
+	c.Flags().Var((*ttlValue)(&ttl), "ttl", "`TIME` after its last use that it ends, as 30m, 24h or 3d (default 72h)")
 	a.addOutput(c)
 	return c
+}
+
+// ttlValue is a flag for a long time: as time.ParseDuration reads it, or whole days.
+type ttlValue time.Duration
+
+func (v *ttlValue) String() string {
+	if *v == 0 {
+		return "" // the control plane's default
+	}
+	return time.Duration(*v).String()
+}
+
+func (*ttlValue) Type() string { return "duration" }
+
+func (v *ttlValue) Set(s string) error {
+	if days, found := strings.CutSuffix(s, "d"); found {
+		const most = 10 * 365 // far from where a duration ends
+		n, err := strconv.ParseUint(days, 10, 64)
+		if err != nil || n > most {
+			return fmt.Errorf("want a time such as 24h, or days up to %dd", most)
+		}
+		*v = ttlValue(time.Duration(n) * 24 * time.Hour)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("want a time such as 30m, 72h or 3d")
+	}
+	*v = ttlValue(d)
+	return nil
 }
 
 func (a *app) laneList() *cobra.Command {
@@ -101,7 +133,8 @@ func expires(l laneclient.Lane, now time.Time) string {
 // laneView is what `lane show` prints.
 type laneView struct {
 	laneclient.Lane
-	Hosts     map[string]string     `json:"host_labels"` // by service: the first label of its host in this lane
+	Labels    map[string]string     `json:"host_labels"` // by service: the first label of its host in this lane
+	Hosts     map[string]string     `json:"hosts"`       // by service: that host
 	Instances []laneclient.Instance `json:"instances"`
 }
 
@@ -125,9 +158,18 @@ func (a *app) laneShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v.Hosts = map[string]string{}
+			var status laneclient.Status
+			if err := api.call(cmd.Context(), http.MethodGet, "/v1/status", nil, &status); err != nil {
+				return err
+			}
+			domain := status.Domain
+			if status.Cluster != "" {
+				domain = status.Cluster + "." + domain
+			}
+			v.Labels, v.Hosts = map[string]string{}, map[string]string{}
 			for _, s := range services {
-				v.Hosts[s.Name] = lane.HostLabel(lane.Name(v.Name), s.Name)
+				label := lane.HostLabel(lane.Name(v.Name), s.Name)
+				v.Labels[s.Name], v.Hosts[s.Name] = label, strings.TrimSuffix(label+"."+domain, ".")
 			}
 			return a.print(v, func(w io.Writer) error { return a.writeLane(w, v) })
 		},
@@ -162,7 +204,7 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 		if _, err := io.WriteString(w, "\n"); err != nil {
 			return err
 		}
-		if err := a.writeInstances(w, v.Instances); err != nil {
+		if err := a.writeInstances(w, v.Instances, []laneclient.Lane{v.Lane}); err != nil {
 			return err
 		}
 	}
@@ -172,7 +214,7 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 	if _, err := io.WriteString(w, "\n"); err != nil {
 		return err
 	}
-	g = a.newGrid("SERVICE", "HOST LABEL")
+	g = a.newGrid("SERVICE", "HOST AT THE GATEWAY")
 	names := make([]string, 0, len(v.Hosts))
 	for name := range v.Hosts {
 		names = append(names, name)
@@ -194,7 +236,7 @@ func (a *app) laneExtend() *cobra.Command {
 			return a.laneAction(cmd, args[0], "extend", laneclient.Extension{TTL: laneclient.Duration(ttl)})
 		},
 	}
-	c.Flags().DurationVar(&ttl, "ttl", 0, "the new time (default as before)")
+	c.Flags().Var((*ttlValue)(&ttl), "ttl", "the new `TIME`, as 30m, 24h or 3d (default as before)")
 	a.addOutput(c)
 	return c
 }
@@ -222,7 +264,7 @@ func (a *app) laneAction(cmd *cobra.Command, name, action string, in any) error 
 	return a.print(l, func(w io.Writer) error {
 		until := "expires " + ago(l.Expires, time.Now())
 		if l.Held {
-			until = "does not expire until it is released"
+			until = "does not expire until it is released with `laneway lane hold " + l.Name + " --release`"
 		}
 		_, err := fmt.Fprintf(w, "lane %s %s\n", l.Name, until)
 		return err

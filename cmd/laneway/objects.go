@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func (a *app) complete(kind laneclient.Kind) cobra.CompletionFunc {
 }
 
 // listCommand is `list` of a kind; rows adds the table's rows.
-func listCommand[T any](a *app, kind laneclient.Kind, example string, flags func(*cobra.Command) func() []string, table func(io.Writer, []T) error) *cobra.Command {
+func listCommand[T any](a *app, kind laneclient.Kind, example string, flags func(*cobra.Command) func() []string, table func(context.Context, io.Writer, []T) error) *cobra.Command {
 	query := func() []string { return nil }
 	c := &cobra.Command{
 		Use: "list", Short: "List " + string(kind), Example: example, Args: exactArgs(),
@@ -55,7 +56,7 @@ func listCommand[T any](a *app, kind laneclient.Kind, example string, flags func
 			if err != nil {
 				return err
 			}
-			return a.print(items, func(w io.Writer) error { return table(w, items) })
+			return a.print(items, func(w io.Writer) error { return table(cmd.Context(), w, items) })
 		},
 	}
 	if flags != nil {
@@ -102,14 +103,23 @@ func (a *app) deleteCommand(kind laneclient.Kind, word, example string) *cobra.C
 func newServiceCommand(a *app) *cobra.Command {
 	return groupCommand("service", "List, show and delete services", "  laneway service list",
 		listCommand(a, laneclient.KindServices, "  laneway service list\n  laneway service list -o json", nil,
-			func(w io.Writer, items []laneclient.Service) error {
+			func(ctx context.Context, w io.Writer, items []laneclient.Service) error {
+				instances, err := list[laneclient.Instance](ctx, a.api(), laneclient.KindInstances, nil)
+				if err != nil {
+					return err
+				}
+				offers := offered(instances)
 				g := a.newGrid("NAME", "ENDPOINTS", "CHECK", "OWNER")
 				for _, s := range items {
 					check := ""
 					if s.Check != nil {
 						check = strings.TrimSpace(s.Check.Protocol + " " + s.Check.Path)
 					}
-					g.add(s.Name, endpoints(s.Endpoints), check, s.Owner)
+					has := offers[s.Name]
+					if has == "" && len(s.Endpoints) > 0 {
+						has = endpoints(s.Endpoints) + " (no instance)"
+					}
+					g.add(s.Name, has, check, s.Owner)
 				}
 				return g.write(w)
 			}),
@@ -125,19 +135,30 @@ func newInstanceCommand(a *app) *cobra.Command {
 				laneName := c.Flags().String("lane", "", "only of this lane")
 				service := c.Flags().String("service", "", "only of this service")
 				return func() []string { return []string{"lane", *laneName, "service", *service} }
-			}, a.writeInstances),
+			},
+			func(ctx context.Context, w io.Writer, items []laneclient.Instance) error {
+				lanes, err := list[laneclient.Lane](ctx, a.api(), laneclient.KindLanes, nil)
+				if err != nil {
+					return err
+				}
+				return a.writeInstances(w, items, lanes)
+			}),
 		a.showCommand(laneclient.KindInstances, "instance", "  laneway instance show order/order-7f3a"),
 		a.deleteCommand(laneclient.KindInstances, "instance", "  laneway instance delete order/order-7f3a"),
 	)
 }
 
-func (a *app) writeInstances(w io.Writer, items []laneclient.Instance) error {
+// writeInstances writes a table of instances. lanes are those that they may be in.
+func (a *app) writeInstances(w io.Writer, items []laneclient.Instance, lanes []laneclient.Lane) error {
 	now := time.Now()
 	g := a.newGrid("SERVICE", "INSTANCE", "LANE", "ROOM", "ENDPOINTS", "STATE", "LIVES BY", "SINCE")
 	for _, i := range items {
 		state := i.State
 		if i.Health == laneclient.HealthFailing {
 			state = a.painter().bad(i.Health)
+		}
+		if over := outlived(i, lanes); over != "" {
+			state = a.painter().bad(over)
 		}
 		by := "session"
 		if i.Static {
@@ -146,6 +167,41 @@ func (a *app) writeInstances(w io.Writer, items []laneclient.Instance) error {
 		g.add(i.Service, i.Name, i.Lane, i.Room, endpoints(i.Endpoints), state, by, ago(i.Since, now))
 	}
 	return g.write(w)
+}
+
+// outlived says why an instance does not count although it is there: its lane, or the
+// generation of it that it was registered in, is over. "": it does.
+func outlived(i laneclient.Instance, lanes []laneclient.Lane) string {
+	if i.Lane == "" {
+		return ""
+	}
+	n := slices.IndexFunc(lanes, func(l laneclient.Lane) bool { return l.Name == i.Lane })
+	switch {
+	case n < 0 || lanes[n].State == string(lane.Ended):
+		return "lane ended"
+	case lanes[n].Generation != i.Generation:
+		return "old generation"
+	}
+	return ""
+}
+
+// offered is, by service, which protocols its instances have.
+func offered(instances []laneclient.Instance) map[string]string {
+	lists := map[string][]string{}
+	for _, i := range instances {
+		for _, e := range i.Endpoints {
+			e.Address = ""
+			if word := endpoints([]laneclient.Endpoint{e}); !slices.Contains(lists[i.Service], word) {
+				lists[i.Service] = append(lists[i.Service], word)
+			}
+		}
+	}
+	out := map[string]string{}
+	for service, words := range lists {
+		slices.Sort(words)
+		out[service] = strings.Join(words, ", ")
+	}
+	return out
 }
 
 // endpoints writes "http 127.0.0.1:80, thrift/framed 127.0.0.1:81".
@@ -166,7 +222,7 @@ func endpoints(list []laneclient.Endpoint) string {
 func newRouteCommand(a *app) *cobra.Command {
 	return groupCommand("route", "List, show and delete host routes of the gateway", "  laneway route list",
 		listCommand(a, laneclient.KindRoutes, "  laneway route list\n  laneway route list -o yaml", nil,
-			func(w io.Writer, items []laneclient.Route) error {
+			func(_ context.Context, w io.Writer, items []laneclient.Route) error {
 				g := a.newGrid("NAME", "HOST", "PATH", "SERVICE", "CLUSTER")
 				for _, r := range items {
 					g.add(r.Name, r.Host, r.Path, r.Service, r.Cluster)
@@ -181,11 +237,11 @@ func newRouteCommand(a *app) *cobra.Command {
 func newRuleCommand(a *app) *cobra.Command {
 	return groupCommand("rule", "List, show and delete coloring rules of the gateway", "  laneway rule list",
 		listCommand(a, laneclient.KindRules, "  laneway rule list\n  laneway rule list -o yaml", nil,
-			func(w io.Writer, items []laneclient.Rule) error {
-				g := a.newGrid("PRIORITY", "NAME", "MATCH", "LANES", "STATUS")
+			func(_ context.Context, w io.Writer, items []laneclient.Rule) error {
+				g := a.newGrid("PRIORITY", "NAME", "MATCH", "LANES", "KEY", "STATUS")
 				slices.SortStableFunc(items, func(x, y laneclient.Rule) int { return x.Priority - y.Priority })
 				for _, r := range items {
-					g.add(fmt.Sprint(r.Priority), r.Name, matchText(r.Match), shares(r.Lanes), r.Status)
+					g.add(fmt.Sprint(r.Priority), r.Name, matchText(r.Match), shares(r.Lanes), keyText(r), r.Status)
 				}
 				return g.write(w)
 			}),
@@ -233,6 +289,19 @@ func matchText(m laneclient.Match) string {
 		return "all"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// keyText is what the percentages of a rule stick to; "" where it has none.
+func keyText(r laneclient.Rule) string {
+	switch {
+	case len(r.Lanes) == 1 && (r.Lanes[0].Percent == 0 || r.Lanes[0].Percent == 100):
+		return r.Key
+	case r.Key != "":
+		return r.Key
+	case r.Match.User != nil:
+		return "user"
+	}
+	return "source"
 }
 
 func shares(list []laneclient.LaneShare) string {

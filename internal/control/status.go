@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -163,8 +165,9 @@ func (c *Control) getStatus(w http.ResponseWriter, r *http.Request, _ params) er
 	s := laneclient.Status{
 		Node: c.node, Version: c.cfg.Version, Cluster: c.cfg.Cluster, Domain: c.cfg.Domain, Time: c.now(),
 		Registry: reg, Replicas: c.replicaStatus(), Roles: c.roleStatus(r.Context(), reg),
-		Objects: t.objects, Sessions: t.sessions, Stale: c.staleViews(), Limits: c.limits(t),
+		Objects: maps.Clone(t.objects), Sessions: t.sessions, Stale: c.staleViews(), Limits: c.limits(t),
 	}
+	s.Objects[laneclient.KindLanes] -= t.lanes[lane.Ended] // kept for their history alone
 	s.Problems = c.problems(&s, t)
 	s.OK = len(s.Problems) == 0
 	return writeJSON(w, http.StatusOK, s)

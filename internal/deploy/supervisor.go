@@ -154,7 +154,7 @@ func (s *supervisor) supervise(started chan<- error) {
 }
 
 // register waits until the process listens and registers its instance, again and
-// again until it is registered or the process has ended.
+// again until it is registered or the process has ended. Then it looks after the lane.
 func (s *supervisor) register(ctx context.Context) {
 	addresses, ok := s.awaitListen(ctx)
 	if !ok {
@@ -191,6 +191,7 @@ func (s *supervisor) register(ctx context.Context) {
 		attrs = append(attrs, telemetry.KeyAddress, endpoints[0].Address)
 	}
 	s.log.InfoContext(ctx, "registered", attrs...)
+	s.watchLane(ctx)
 }
 
 // stop begins the end: out of the choice, then the signal, then KILL at the
