@@ -56,6 +56,7 @@ type config struct {
 	timeout  time.Duration
 	compact  bool
 	dial     dialFunc
+	observe  lane.Observer // may be nil
 }
 
 // Option changes a [Client] that [NewClient] makes.
@@ -88,6 +89,10 @@ func WithCompact() Option { return func(c *config) { c.compact = true } }
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
+
+// WithObserver has o told of every choice, with the context of the call, before it is
+// sent: for example laneotel.Observe, which notes it on the span of that context.
+func WithObserver(o lane.Observer) Option { return func(c *config) { c.observe = o } }
 
 // NewClient makes a client of a service. It does no I/O; Close it.
 func NewClient(dir lane.Directory, service string, options ...Option) *Client {
@@ -146,16 +151,19 @@ func (c *Client) Call(ctx context.Context, method string, args, result thrift.TS
 	if err != nil {
 		return thrift.ResponseMeta{}, err
 	}
+	if c.observe != nil {
+		c.observe(ctx, on.choice, on.target)
+	}
 	r := on.conn.call(sending, method, args, result)
 	on.pool.put(on.conn, !r.keep)
 	c.among.Done(on.target, r.outcome(), time.Now())
+	var lines []string
 	if explained {
-		own := lane.Hop{
-			Service: c.service, Lane: on.choice.Lane, Instance: on.target.Name,
-			Rule: lane.OutgoingRule(ctx, process), Reason: on.choice.Reason,
-		}
-		r.meta = explain(ctx, r.meta, own)
+		own, further := on.choice.Hop(on.target, lane.OutgoingRule(ctx, process)), splitLines(r.meta.Headers[lane.RouteHeader])
+		lane.TrailFrom(ctx).Add(own, further)
+		lines = lane.AppendHops(nil, own, further)
 	}
+	r.meta.Headers = routed(ctx, r.meta.Headers, lines)
 	return r.meta, r.err
 }
 
@@ -245,7 +253,7 @@ func (c *Client) open(ctx context.Context, t *lane.Target) (*conn, error) {
 }
 
 func contains(tried []*lane.Target, t *lane.Target) bool {
-	return slices.ContainsFunc(tried, func(o *lane.Target) bool { return o.Name == t.Name && o.Address == t.Address })
+	return slices.ContainsFunc(tried, t.Same)
 }
 
 func keyOf(t *lane.Target) poolKey { return poolKey{t.Name, t.Address, t.Transport} }

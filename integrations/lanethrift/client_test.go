@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,6 +204,32 @@ func TestExplain(t *testing.T) {
 	}
 	if lines := trail.Lines(); len(lines) != 2 || !strings.Contains(lines[0], "instance=e1") {
 		t.Errorf("trail %q, want this call and the one further on", lines)
+	}
+}
+
+// TestUnaskedRoute has an instance tell a route that nobody asked for.
+func TestUnaskedRoute(t *testing.T) {
+	t.Parallel()
+	sent := thrift.THeaderMap{lane.RouteHeader: "service=x", "own": "1"}
+	got := routed(t.Context(), sent, nil)
+	if len(got) != 1 || got["own"] != "1" || len(sent) != 2 {
+		t.Errorf("got %v of %v", got, sent)
+	}
+}
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	var seen []string
+	observe := func(ctx context.Context, c lane.Choice, target *lane.Target) {
+		seen = append(seen, fmt.Sprint(ctx.Value(key{}), " ", c.Reason, " ", target.Name))
+	}
+	_, c := dialWith(t, []Option{WithObserver(observe)}, start(t, "e1", "", ""))
+	ctx := context.WithValue(lane.With(t.Context(), "green"), key{}, "mine")
+	wantSeen(t, ctx, c, "e1", "green")
+	wantNone(t, lane.With(ctx, "strict-never"), c, "no instance of echo in strict lane strict-never")
+	if want := []string{"mine baseline-fallback e1"}; !slices.Equal(seen, want) {
+		t.Errorf("seen %q, want %q", seen, want)
 	}
 }
 

@@ -164,9 +164,7 @@ func FuzzLines(f *testing.F) {
 	f.Add("")
 	f.Add("service=a lane=- instance=a-1 rule=- reason=plain\nnonsense\n\n")
 	f.Fuzz(func(t *testing.T, value string) {
-		meta := thrift.ResponseMeta{Headers: thrift.THeaderMap{lane.RouteHeader: value}}
-		asking := thrift.SetWriteHeaderList(thrift.SetHeader(t.Context(), lane.ExplainHeader, "1"), []string{lane.ExplainHeader})
-		lines := splitLines(explain(asking, meta, lane.Hop{Service: "own"}).Headers[lane.RouteHeader])
+		lines := splitLines(joinLines(lane.AppendHops(nil, lane.Hop{Service: "own"}, splitLines(value))))
 		if len(lines) == 0 || len(lines) > lane.MaxTrailHops {
 			t.Fatalf("%d lines", len(lines))
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// An info header has one value; lines of a route are joined by this.
+// lineSeparator is between the lines of a route: an info header has one value.
 const lineSeparator = "\n"
 
 func joinLines(lines []string) string { return strings.Join(lines, lineSeparator) }
@@ -54,21 +54,21 @@ func (c writeCarrier) Del(key string)        { delete(c, key) }
 // outgoing returns ctx with the headers of a call of that color. explained reports
 // whether somebody wants its route.
 func outgoing(ctx context.Context, color lane.Name) (_ context.Context, explained bool) {
-	given := thrift.GetWriteHeaderList(ctx)
+	named := thrift.GetWriteHeaderList(ctx)
 	trail := lane.TrailFrom(ctx)
-	if len(given) == 0 && color == lane.Baseline && trail == nil {
+	if len(named) == 0 && color == lane.Baseline && trail == nil {
 		return ctx, false // as most are
 	}
-	headers := make(writeCarrier, len(given)+3)
-	for _, key := range given {
+	headers := make(writeCarrier, len(named)+3)
+	for _, key := range named {
 		if value, ok := thrift.GetHeader(ctx, key); ok {
 			headers[key] = value
 		}
 	}
 	lane.Inject(headers, color)
-	explained = headers[lane.ExplainHeader] == "1" || trail != nil
+	explained = lane.WantsRoute(headers) || trail != nil
 	if explained {
-		headers[lane.ExplainHeader] = "1"
+		headers.Set(lane.ExplainHeader, "1")
 	}
 	keys := make([]string, 0, len(headers))
 	for key, value := range headers {
@@ -78,20 +78,35 @@ func outgoing(ctx context.Context, color lane.Name) (_ context.Context, explaine
 	return thrift.SetWriteHeaderList(ctx, keys), explained
 }
 
-// explain adds a call to the trail of the request that caused it and, where the caller
-// asked for it, its route to its headers. ctx is the caller's.
-func explain(ctx context.Context, meta thrift.ResponseMeta, own lane.Hop) thrift.ResponseMeta {
-	further := splitLines(meta.Headers[lane.RouteHeader])
-	lane.TrailFrom(ctx).Add(own, further)
-	value, _ := thrift.GetHeader(ctx, lane.ExplainHeader)
-	if value != "1" || !slices.Contains(thrift.GetWriteHeaderList(ctx), lane.ExplainHeader) {
-		return meta
+// routed returns an answer's headers as the caller gets them: with the lines, where it
+// asked for them, and without what the instance sent. ctx is the caller's.
+func routed(ctx context.Context, headers thrift.THeaderMap, lines []string) thrift.THeaderMap {
+	_, sent := headers[lane.RouteHeader]
+	wanted := len(lines) > 0 && lane.WantsRoute(given{ctx})
+	if !sent && !wanted {
+		return headers
 	}
-	headers := maps.Clone(meta.Headers) // thrift's own until the next call
-	if headers == nil {
-		headers = thrift.THeaderMap{}
+	out := maps.Clone(headers) // thrift's own, until the next call on the connection
+	if out == nil {
+		out = thrift.THeaderMap{}
 	}
-	headers[lane.RouteHeader] = joinLines(lane.AppendHops(nil, own, further))
-	meta.Headers = headers
-	return meta
+	delete(out, lane.RouteHeader)
+	if wanted {
+		out[lane.RouteHeader] = joinLines(lines)
+	}
+	return out
 }
+
+// given is the headers that a caller's context names for a call, to be read only.
+type given struct {
+	ctx context.Context //nolint:containedctx // thrift keeps headers in contexts
+}
+
+func (g given) Values(key string) []string {
+	if value, ok := thrift.GetHeader(g.ctx, key); ok && slices.Contains(thrift.GetWriteHeaderList(g.ctx), key) {
+		return []string{value}
+	}
+	return nil
+}
+func (given) Set(string, string) {}
+func (given) Del(string)         {}

@@ -10,26 +10,28 @@ import (
 
 // Middleware puts the color of a call into its handler's context (lane.From). A call with
 // the info header lane.ExplainHeader "1" is answered with lane.RouteHeader, the lines of
-// the calls that its handler made, joined by newlines. [NewServer] applies it; it is
-// exported for other servers:
+// the calls that its handler made with its context, joined by newlines. [NewServer] applies
+// it; it is exported for other servers:
 //
 //	processor = thrift.WrapProcessor(processor, lanethrift.Middleware())
 //
-// Aliases are further info headers to read a color from. It needs a THeaderProtocol on
-// both sides; calls of others are plain.
-func Middleware(aliases ...string) thrift.ProcessorMiddleware {
+// It needs a THeaderProtocol on both sides; calls of others are plain. Of the options,
+// [WithAliases] and [WithTrust] matter to it.
+func Middleware(options ...ServerOption) thrift.ProcessorMiddleware {
+	c := newServerConfig(options)
 	return func(_ string, next thrift.TProcessorFunction) thrift.TProcessorFunction {
 		return thrift.WrappedTProcessorFunction{
 			Wrapped: func(ctx context.Context, seqID int32, in, out thrift.TProtocol) (bool, thrift.TException) {
+				if c.trust != nil && !c.trust(ctx) {
+					return next.Process(ctx, seqID, in, out)
+				}
 				headers := readCarrier{ctx}
-				if color, _ := lane.Extract(headers, aliases...); color != lane.Baseline {
+				explain := lane.WantsRoute(headers)
+				if color, _ := lane.Extract(headers, c.aliases...); color != lane.Baseline {
 					ctx = lane.With(ctx, color)
 				}
 				response, ok := thrift.GetResponseHelper(ctx)
-				if !ok || response.THeaderResponseHelper == nil {
-					return next.Process(ctx, seqID, in, out)
-				}
-				if values := headers.Values(lane.ExplainHeader); len(values) == 0 || values[0] != "1" {
+				if !explain || !ok || response.THeaderResponseHelper == nil {
 					return next.Process(ctx, seqID, in, out)
 				}
 				ctx, trail := lane.WithTrail(ctx)

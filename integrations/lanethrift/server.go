@@ -33,22 +33,52 @@ const (
 // ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown].
 var ErrServerClosed = errors.New("lanethrift: server is closed")
 
-// ServerOption changes a [Server] that [NewServer] makes.
-type ServerOption func(*Server)
+// serverConfig is what options change.
+type serverConfig struct {
+	aliases  []string
+	trust    func(context.Context) bool // nil: everybody
+	log      *slog.Logger
+	maxConns int
+	idle     time.Duration
+	message  time.Duration
+}
 
-// WithAliases names further info headers to read a color from.
-func WithAliases(names ...string) ServerOption { return func(s *Server) { s.aliases = names } }
+func newServerConfig(options []ServerOption) *serverConfig {
+	c := &serverConfig{
+		log:      slog.New(slog.DiscardHandler),
+		maxConns: DefaultMaxServerConns, idle: DefaultIdleTimeout, message: DefaultMessageTimeout,
+	}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// ServerOption changes a [Server] that [NewServer] makes, or a [Middleware].
+type ServerOption func(*serverConfig)
+
+// WithAliases names info headers, in lower case, that a color is also read from, after
+// those of package lane. They are never written.
+func WithAliases(names ...string) ServerOption { return func(c *serverConfig) { c.aliases = names } }
+
+// WithTrust limits from whom a color is believed and lane.ExplainHeader answered; trusted
+// gets the call's context, with its info headers (thrift.GetHeader). Default: everybody,
+// since a service is called by services; the gateway's edge is where colors from outside
+// are dropped.
+func WithTrust(trusted func(context.Context) bool) ServerOption {
+	return func(c *serverConfig) { c.trust = trusted }
+}
 
 // WithLogger logs connections that end with an error, and panics. Default: discard.
-func WithLogger(log *slog.Logger) ServerOption { return func(s *Server) { s.log = log } }
+func WithLogger(log *slog.Logger) ServerOption { return func(c *serverConfig) { c.log = log } }
 
 // WithLimits bounds the connections served at once, the time a connection may be idle
 // and the time one message may take; zero fields keep their defaults.
 func WithLimits(maxConns int, idle, message time.Duration) ServerOption {
-	return func(s *Server) {
-		s.maxConns = orDefault(maxConns, s.maxConns)
-		s.idle = orDefault(idle, s.idle)
-		s.message = orDefault(message, s.message)
+	return func(c *serverConfig) {
+		c.maxConns = orDefault(maxConns, c.maxConns)
+		c.idle = orDefault(idle, c.idle)
+		c.message = orDefault(message, c.message)
 	}
 }
 
@@ -69,14 +99,10 @@ func orDefault[T int | time.Duration](given, standard T) T {
 // thrift.ServerConnectivityCheckInterval has generated code look, and when
 // [Server.Shutdown] runs out of time.
 type Server struct {
+	*serverConfig
 	listener  net.Listener
 	processor thrift.TProcessor
 	cfg       *thrift.TConfiguration
-	aliases   []string
-	log       *slog.Logger
-	maxConns  int
-	idle      time.Duration
-	message   time.Duration
 
 	// base is what handlers' contexts are made from; hurry ends it. It is the server's
 	// own, not that of a call.
@@ -92,15 +118,13 @@ type Server struct {
 // NewServer makes a server; it does not listen or accept yet. The server owns listener.
 func NewServer(listener net.Listener, processor thrift.TProcessor, options ...ServerOption) *Server {
 	s := &Server{
-		listener: listener, log: slog.New(slog.DiscardHandler), conns: map[*serverConn]struct{}{},
-		maxConns: DefaultMaxServerConns, idle: DefaultIdleTimeout, message: DefaultMessageTimeout,
-		cfg: configuration(),
+		serverConfig: newServerConfig(options),
+		listener:     listener,
+		processor:    thrift.WrapProcessor(processor, Middleware(options...)),
+		cfg:          configuration(),
+		conns:        map[*serverConn]struct{}{},
 	}
 	s.base, s.hurry = context.WithCancel(context.Background())
-	for _, o := range options {
-		o(s)
-	}
-	s.processor = thrift.WrapProcessor(processor, Middleware(s.aliases...))
 	return s
 }
 

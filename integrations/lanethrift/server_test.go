@@ -110,19 +110,26 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
-func TestAliases(t *testing.T) {
+func TestServerOptions(t *testing.T) {
 	t.Parallel()
-	r := start(t, "e1", "", "", WithAliases("x-color"))
+	trusting := start(t, "e1", "", "", WithAliases("x-color"))
+	wary := start(t, "e2", "", "", WithTrust(func(ctx context.Context) bool {
+		secret, _ := thrift.GetHeader(ctx, "x-secret")
+		return secret == "1"
+	}))
 	for _, test := range []struct {
+		server  *running
 		headers []string
 		color   string
 	}{
-		{[]string{"x-color", "green"}, "green"},
-		{[]string{"x-color", "NO LANE"}, ""},
-		{[]string{"x-color", "green", lane.Header, "shade"}, "shade"},
-		{[]string{lane.BaggageHeader, "a=b,v-traffic-lane=green"}, "green"},
+		{trusting, []string{"x-color", "green"}, "green"},
+		{trusting, []string{"x-color", "NO LANE"}, ""},
+		{trusting, []string{"x-color", "green", lane.Header, "shade"}, "shade"},
+		{trusting, []string{lane.BaggageHeader, "a=b,v-traffic-lane=green"}, "green"},
+		{wary, []string{lane.Header, "green", lane.ExplainHeader, "1"}, ""},
+		{wary, []string{lane.Header, "green", "x-secret", "1"}, "green"},
 	} {
-		c := peer(t, r)
+		c := peer(t, test.server)
 		if _, err := c.Write(message(t, TransportHeader, "hi", test.headers...)); err != nil {
 			t.Fatal(err)
 		}
@@ -136,6 +143,9 @@ func TestAliases(t *testing.T) {
 		}
 		if got := result.GetSuccess().GetColor(); got != test.color {
 			t.Errorf("%v: color %q, want %q", test.headers, got, test.color)
+		}
+		if route := p.GetReadHeaders()[lane.RouteHeader]; route != "" {
+			t.Errorf("%v: told the route %q", test.headers, route)
 		}
 	}
 }
