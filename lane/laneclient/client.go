@@ -114,11 +114,11 @@ func newClient(cfg Config) *Client {
 	if cfg.Role == "" {
 		switch {
 		case cfg.All:
-			cfg.Role = "gateway"
+			cfg.Role = RoleGateway
 		case cfg.Service != "":
-			cfg.Role = "instance"
+			cfg.Role = RoleInstance
 		default:
-			cfg.Role = "client"
+			cfg.Role = RoleClient
 		}
 	}
 	if cfg.Log == nil {

@@ -90,6 +90,7 @@ func decodeView(data []byte) (*model, error) {
 	for _, i := range c.Instances {
 		if i != nil {
 			m.inst[FullName(i)] = i
+			m.route(FullName(i), i)
 		}
 	}
 	for n := range c.Routes {

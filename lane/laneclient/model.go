@@ -79,6 +79,7 @@ type model struct {
 	routes   map[string]*Route
 	rules    map[string]*Rule
 	held     map[string]held
+	routed   map[string]*lane.Instance // what routing knows of inst and held; the same one until that changes
 
 	seen     uint64 // revision of the last line
 	complete uint64 // every change up to here has been seen: seen's own may be half there
@@ -93,6 +94,7 @@ func newModel(session, selects string) *model {
 		session: session, selects: selects,
 		lanes: map[string]Lane{}, services: map[string]Service{}, inst: map[string]*Instance{},
 		routes: map[string]*Route{}, rules: map[string]*Rule{}, held: map[string]held{},
+		routed: map[string]*lane.Instance{},
 	}
 }
 
@@ -101,6 +103,7 @@ func (m *model) clone() *model {
 	c := *m
 	c.lanes, c.services, c.inst = maps.Clone(m.lanes), maps.Clone(m.services), maps.Clone(m.inst)
 	c.routes, c.rules, c.held = maps.Clone(m.routes), maps.Clone(m.rules), maps.Clone(m.held)
+	c.routed = maps.Clone(m.routed)
 	c.synced = false
 	return &c
 }
@@ -147,17 +150,20 @@ func (m *model) put(ch change) {
 		}
 		m.services[ch.Name], m.servicesDirty = *o, true
 	case *Instance:
-		old := m.inst[ch.Name]
-		if _, was := m.held[ch.Name]; was {
-			delete(m.held, ch.Name)
-			m.routing = true
-		}
+		delete(m.held, ch.Name)
 		m.inst[ch.Name], m.instDirty = o, true
-		m.routing = m.routing || old == nil || !reflect.DeepEqual(old.Routing(), o.Routing())
+		m.route(ch.Name, o)
 	case *Route:
 		m.routes[ch.Name], m.routesDirty = o, true
 	case *Rule:
 		m.rules[ch.Name], m.rulesDirty = o, true
+	}
+}
+
+// route notes what routing needs to know of an instance, if that is new.
+func (m *model) route(name string, i *Instance) {
+	if r := i.Routing(); !reflect.DeepEqual(m.routed[name], r) {
+		m.routed[name], m.routing = r, true
 	}
 }
 
@@ -172,6 +178,7 @@ func (m *model) remove(kind Kind, name string) {
 	case KindInstances:
 		delete(m.inst, name)
 		delete(m.held, name)
+		delete(m.routed, name)
 		m.routing, m.instDirty = true, true
 	case KindRoutes:
 		delete(m.routes, name)
@@ -190,6 +197,7 @@ func (m *model) hold(old *model, until time.Time) {
 	keep := func(name string, i *Instance) {
 		if _, here := m.inst[name]; !here && !i.Static && m.selected(i.Service) {
 			m.held[name] = held{i, until}
+			m.route(name, i)
 		}
 	}
 	for name, i := range old.inst {
@@ -206,6 +214,7 @@ func (m *model) inherit(old *model) {
 	for name, h := range old.held {
 		if _, here := m.inst[name]; !here {
 			m.held[name] = h
+			m.route(name, h.Instance)
 		}
 	}
 }
@@ -227,6 +236,7 @@ func (m *model) release(now time.Time) (next time.Time) {
 		switch {
 		case !now.Before(h.until):
 			delete(m.held, name)
+			delete(m.routed, name)
 			m.routing, m.instDirty = true, true
 		case next.IsZero() || h.until.Before(next):
 			next = h.until
@@ -270,25 +280,23 @@ func (m *model) fill(v *View, room string) {
 		})
 	}
 	if m.routing {
-		v.Snapshot = snapshotOf(v, room)
+		v.Snapshot = m.snapshot(room)
 	}
 	m.routing, m.lanesDirty, m.servicesDirty = false, false, false
 	m.instDirty, m.routesDirty, m.rulesDirty = false, false, false
 }
 
-// snapshotOf lays a view out for routing.
-func snapshotOf(v *View, room string) *lane.Snapshot {
+// snapshot lays the model out for routing.
+func (m *model) snapshot(room string) *lane.Snapshot {
 	in := lane.Input{
+		Revision:  m.seen,
 		Room:      room,
-		Services:  slices.Collect(maps.Keys(v.Services)),
-		Lanes:     make([]lane.Lane, 0, len(v.Lanes)),
-		Instances: make([]*lane.Instance, 0, len(v.Instances)),
+		Services:  slices.Collect(maps.Keys(m.services)),
+		Lanes:     make([]lane.Lane, 0, len(m.lanes)),
+		Instances: slices.Collect(maps.Values(m.routed)),
 	}
-	for _, l := range v.Lanes {
+	for _, l := range m.lanes {
 		in.Lanes = append(in.Lanes, l.Routing())
-	}
-	for _, i := range v.Instances {
-		in.Instances = append(in.Instances, i.Routing())
 	}
 	return lane.NewSnapshot(in)
 }

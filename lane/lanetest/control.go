@@ -331,7 +331,7 @@ func (r *Replica) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
-	defer context.AfterFunc(stopped, cancel)() //nolint:contextcheck // the replica ends requests, too
+	defer context.AfterFunc(stopped, cancel)()
 	if !r.wait(ctx) {
 		panic(http.ErrAbortHandler)
 	}
