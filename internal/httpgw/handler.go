@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
@@ -44,6 +46,7 @@ func (s *side) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{g: s.g, s: s, w: w, rc: http.NewResponseController(w), r: r, began: time.Now(), grpc: isGRPC(r)}
 	s.g.metrics.began(s)
 	defer c.end(r.Context())
+	defer c.noMoreEarly()
 	if r.Method != http.MethodConnect {
 		c.body = newUpload(r, c.rc, s.g.cfg.Aliases)
 		defer c.body.stop()
@@ -72,6 +75,7 @@ func (c *call) serve(ctx context.Context) {
 	c.explain = trusted && len(r.Header[headerExplain]) > 0 && r.Header[headerExplain][0] == "1"
 	if !trusted {
 		delete(r.Header, headerExplain)
+		dropLookalikes(r.Header, g.cfg.Aliases)
 	}
 	delete(r.Header, headerRoute)
 	c.decide(g.table(view), view.Snapshot, peer, trusted)
@@ -137,8 +141,14 @@ func (c *call) malformed() *failure {
 	if r.Method == http.MethodConnect && !c.s.inside {
 		return &failure{Status: http.StatusMethodNotAllowed, Detail: "the edge is no proxy: CONNECT is for the inside listener"}
 	}
+	if !httpguts.ValidHeaderFieldName(r.Method) { // a method is a token too; HTTP/2 lets others in
+		return &failure{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the method %q is no token", clip(r.Method))}
+	}
 	if r.Host == "" && r.ProtoAtLeast(1, 1) {
 		return &failure{Status: http.StatusBadRequest, Detail: "the request has no host"}
+	}
+	if strings.Contains(r.URL.RawQuery, " ") { // HTTP/2 lets it in; in HTTP/1.1 the target ends there
+		return &failure{Status: http.StatusBadRequest, Detail: "the request's query has a space in it: encode it as %20"}
 	}
 	if passages(r.Header, c.g.pseudonym) >= maxPassages {
 		return &failure{Status: http.StatusLoopDetected, Detail: fmt.Sprintf(
@@ -185,6 +195,7 @@ func (c *call) hop() lane.Hop {
 
 // fail answers in the gateway's own name.
 func (c *call) fail(f *failure) {
+	c.noMoreEarly()
 	f.Service, f.Color, f.Lane, f.Reason = c.decision.Service, c.decision.Color, c.choice.Lane, c.choice.Reason
 	c.status = f.Status
 	if c.attempts == 0 {

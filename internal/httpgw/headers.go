@@ -49,6 +49,22 @@ func dropHops(h http.Header) (upgrade string) {
 	return upgrade
 }
 
+// dropLookalikes removes headers that CGI, WSGI and their like would take for one that
+// carries a color: they know no difference between '-' and '_' in a name.
+func dropLookalikes(h http.Header, aliases []string) {
+	for name := range h {
+		if !strings.Contains(name, "_") {
+			continue
+		}
+		plain := strings.ReplaceAll(name, "_", "-")
+		same := func(other string) bool { return strings.EqualFold(strings.ReplaceAll(other, "_", "-"), plain) }
+		switch {
+		case same(headerColor), same(headerSignature), same(headerExplain), same(headerRoute), slices.ContainsFunc(aliases, same):
+			delete(h, name)
+		}
+	}
+}
+
 // forwarded tells the upstream who asked. Of an untrusted peer nothing that claims
 // the same is kept.
 func forwarded(r *http.Request, peer netip.Addr, trusted bool) {

@@ -292,21 +292,33 @@ func rewrite(u *url.URL, route *laneclient.Route) {
 }
 
 // early passes interim answers on (103 Early Hints). 100 Continue is the server's
-// matter: it is sent when the body is first read.
+// matter: it is sent when the body is first read. HTTP/1.0 knows none: RFC 9110,
+// section 15.2.
 func (c *call) early(code int, header textproto.MIMEHeader) error {
 	c.mu.Lock() // the transport may call when the round trip has been given up
 	defer c.mu.Unlock()
-	if c.answered {
-		return nil
-	}
-	if code == http.StatusContinue || code == http.StatusSwitchingProtocols {
+	if c.answered || !c.r.ProtoAtLeast(1, 1) || code == http.StatusContinue || code == http.StatusSwitchingProtocols {
 		return nil
 	}
 	h := c.w.Header()
+	final := maps.Clone(h) // what the answer itself is to have
+	clear(h)
 	maps.Copy(h, http.Header(header))
+	dropHops(h)
+	delete(h, headerRoute)
 	c.w.WriteHeader(code)
 	clear(h)
+	maps.Copy(h, final)
 	return nil
+}
+
+// noMoreEarly makes the ResponseWriter and its headers this goroutine's alone. Whoever
+// answers calls it first, and the handler before it returns: after that the writer is
+// dead, and the transport may still be reading interim answers.
+func (c *call) noMoreEarly() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered = true
 }
 
 // again answers, for a request that got no response: may it be sent to another

@@ -14,9 +14,7 @@ import (
 // client has not got the whole.
 func (c *call) pass(resp *http.Response, w *watch) error {
 	defer resp.Body.Close()
-	c.mu.Lock()
-	c.answered = true
-	c.mu.Unlock()
+	c.noMoreEarly()
 	c.status = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return c.switchProtocols(resp, w)
