@@ -32,7 +32,7 @@ func (c *call) forwardOut() {
 	if c.body != nil {
 		out.Body = c.body.attempt()
 	}
-	resp, err := c.g.h1.RoundTrip(out)
+	resp, err := c.roundTrip(out)
 	if err == nil {
 		w.headers(idle)
 		if c.cause = c.pass(resp, w); c.cause != nil {

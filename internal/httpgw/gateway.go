@@ -27,6 +27,7 @@ type Gateway struct {
 
 	lingering sync.WaitGroup // connections that are about to close
 	h1, h2    *http.Transport
+	pool      pool
 
 	pseudonym string // in Via
 	via       [3]string
@@ -54,6 +55,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, balancer: lane.NewBalancer(cfg.Policy), h1: newTransport(false), h2: newTransport(true)}
 	g.budget.fill()
+	g.pool.dial = dial
 	var id [4]byte
 	_, _ = rand.Read(id[:]) // does not fail: crypto/rand.Read
 	g.pseudonym = "laneway-" + hex.EncodeToString(id[:])

@@ -21,13 +21,17 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
+	return dialer.DialContext(ctx, network, address) //nolint:wrapcheck // neverSent looks at it
+}
+
 // newTransport makes the pool of upstream connections: HTTP/1.1 with keep-alive, or
 // HTTP/2 in plain text for gRPC.
 func newTransport(h2c bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
+			conn, err := dial(ctx, network, address)
 			if err != nil || h2c {
 				return conn, err //nolint:wrapcheck // neverSent looks at it
 			}
@@ -163,10 +167,6 @@ func (c *call) context() (context.Context, context.CancelCauseFunc) {
 func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 	outcome := lane.Failure // also where pass panics
 	defer func() { c.g.balancer.Done(c.target, outcome, c.g.now()) }()
-	transport := c.g.h1
-	if c.grpc {
-		transport = c.g.h2
-	}
 	// A copy: the transport may still look at the one before.
 	ctx := out.Context()
 	out = out.WithContext(ctx)
@@ -176,7 +176,7 @@ func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 	if c.body != nil {
 		out.Body = c.body.attempt()
 	}
-	resp, err := transport.RoundTrip(out)
+	resp, err := c.roundTrip(out)
 	if err != nil {
 		outcome = failureOf(ctx, c.body, err)
 		return err
@@ -189,6 +189,23 @@ func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 		c.breakOff()
 	}
 	return nil
+}
+
+// roundTrip sends a request by what fits it best.
+func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
+	switch {
+	case c.grpc:
+		return c.g.h2.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
+	case c.alone():
+		return c.g.pool.roundTrip(out, c.early)
+	}
+	return c.g.h1.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
+}
+
+// alone reports whether a request ends with its head, and its answer is only an
+// answer.
+func (c *call) alone() bool {
+	return !c.grpc && c.body == nil && c.upgrade == "" && len(c.r.Header["Expect"]) == 0
 }
 
 // duplex prepares the request's body to be sent on while the answer comes back.
@@ -249,6 +266,9 @@ func (c *call) outgoing(ctx context.Context) *http.Request {
 	}
 	if c.upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{c.upgrade}
+	}
+	if c.alone() {
+		return (&http.Request{Method: r.Method, URL: target, Host: host, Header: r.Header}).WithContext(ctx)
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: c.early}
 	if c.body != nil {

@@ -73,6 +73,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 		}
 	}
 	g.lingering.Wait()
+	g.pool.close()
 	g.h1.CloseIdleConnections()
 	g.h2.CloseIdleConnections()
 	return err
@@ -109,7 +110,7 @@ func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Serv
 		HTTP2:             http2Config(),
 		Protocols:         new(http.Protocols),
 		ConnContext:       withConn,
-		ErrorLog:          slog.NewLogLogger(quiet{g.cfg.Log.Handler()}, slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(errorLog{g.cfg.Log.Handler()}, slog.LevelDebug),
 	}
 	s.Protocols.SetHTTP1(true)
 	if config != nil {
@@ -120,12 +121,12 @@ func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Serv
 	return s
 }
 
-// quiet passes on what net/http has to say, which is about peers, under one
+// errorLog passes on what net/http has to say, which is about peers, under one
 // constant message.
-type quiet struct{ slog.Handler }
+type errorLog struct{ slog.Handler }
 
 // Handle makes the text an attribute. A panic of a handler is our mistake.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+func (q errorLog) Handle(ctx context.Context, r slog.Record) error {
 	level := slog.LevelDebug
 	if strings.Contains(r.Message, "panic serving") {
 		level = slog.LevelError
@@ -139,7 +140,7 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // Enabled lets Handle decide: a panic is told at a higher level than the rest.
-func (q quiet) Enabled(context.Context, slog.Level) bool { return true }
+func (q errorLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func closeListeners(l Listeners) error {
 	var err error

@@ -178,12 +178,15 @@ func (c *call) hijack() (*clientConn, error) {
 	return &clientConn{Conn: conn, ahead: rw.Reader}, nil
 }
 
+// errUnasked is returned for an answer 101 that nobody asked for.
+var errUnasked = errors.New("the upstream switched protocols unasked")
+
 // switchProtocols joins client and upstream after an answer 101.
 func (c *call) switchProtocols(resp *http.Response, w *watch) error {
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
 	asked := resp.Header.Get("Upgrade")
 	if !ok || c.upgrade == "" || asked == "" {
-		return errors.New("the upstream switched protocols unasked")
+		return errUnasked
 	}
 	w.stop() // the tunnel has a watch of its own
 	connection := resp.Header
