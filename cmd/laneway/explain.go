@@ -38,7 +38,7 @@ func (a *app) explainCall() *cobra.Command {
 			var e laneclient.Explanation
 			query := filter("service", service, "color", color, "protocol", protocol)
 			if err := api.call(cmd.Context(), http.MethodGet, "/v1/explain?"+query.Encode(), nil, &e); err != nil {
-				return err
+				return ofNode(err, at)
 			}
 			return a.printExplanation(e)
 		},
@@ -72,7 +72,7 @@ func (a *app) explainHTTP() *cobra.Command {
 			}
 			var e laneclient.Explanation
 			if err := api.call(cmd.Context(), http.MethodPost, "/v1/explain/http", in, &e); err != nil {
-				return err
+				return ofNode(err, at)
 			}
 			return a.printExplanation(e)
 		},
@@ -95,6 +95,9 @@ func (a *app) explainHTTP() *cobra.Command {
 func fillRequest(in *laneclient.HTTPRequest, headers, cookies []string) error {
 	if in.Host == "" {
 		return errors.New("which host is asked? Say so with --host HOST")
+	}
+	if strings.ContainsAny(in.Host, "/?#@ ") {
+		return fmt.Errorf("--host %q: want a host alone, as in --host shop.example.com; what follows it goes into --path", in.Host)
 	}
 	if path, query, found := strings.Cut(in.Path, "?"); found {
 		in.Path, in.Query = path, query
@@ -165,6 +168,16 @@ func (a *app) at(ctx context.Context, node string) (*api, error) {
 	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv(laneclient.EnvTokenFile)})}, nil
 }
 
+// ofNode says of a node that gave no answer that it is not the control plane.
+func ofNode(err error, node string) error {
+	none, ok := errors.AsType[*unreachable](err)
+	if node == "" || !ok {
+		return err
+	}
+	return fmt.Errorf("node %s not reachable at %s: name one that runs, or leave --at out to ask the control plane (%s)",
+		node, strings.Join(none.urls, ", "), sentence(none.err))
+}
+
 func orNone(list []string) string {
 	if len(list) == 0 {
 		return "none"
@@ -184,7 +197,7 @@ func (a *app) printExplanation(e laneclient.Explanation) error {
 		if e.Rule != "" {
 			g.add("colored by", strings.TrimSpace(e.Rule+" "+e.RuleName))
 		}
-		g.add("reason", e.Reason)
+		g.add("reason", withText(e.Reason))
 		if e.Error == "" {
 			g.add("served by", laneOrBaseline(e.Lane))
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,6 +49,9 @@ A lane that does not exist is created.`,
   laneway run --service mailer --lane green --no-listen -- ./mailer`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
+				if p.Proxy == defaultInside && (at == 1 || checkProxy(args[0]) == nil) {
+					return usageError(fmt.Errorf("unexpected %q: a proxy is named with =, as in --proxy=HOST:PORT; the command stands after --", args[0]))
+				}
 				return usageError(fmt.Errorf("unexpected %q: write the command after --, as in `laneway run --service order -- ./order`", args[0]))
 			}
 			if len(args) == 0 {
@@ -79,6 +84,18 @@ A lane that does not exist is created.`,
 	return c
 }
 
+// checkProxy says whether s is an address that a proxy can be reached at.
+func checkProxy(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" || strings.ContainsAny(host, "/@ ") {
+		return fmt.Errorf("--proxy=%s: want --proxy=HOST:PORT, as in --proxy=%s, which --proxy alone means", s, defaultInside)
+	}
+	return nil
+}
+
 // fill takes over what flags have as text.
 func (o *runOptions) fill() error {
 	p := &o.process
@@ -104,6 +121,11 @@ func (o *runOptions) fill() error {
 			p.Labels = map[string]string{}
 		}
 		p.Labels[k] = v
+	}
+	if p.Proxy != "" {
+		if err := checkProxy(p.Proxy); err != nil {
+			return err
+		}
 	}
 	if p.Weight < 0 || p.Weight > 1000 {
 		return fmt.Errorf("--weight %d: want 1 to 1000", p.Weight)

@@ -36,9 +36,28 @@ func (v *View) Explain(service, color, protocol, node string) *Explanation {
 		e.Error = err.Error()
 		if !v.Snapshot.HasService(service) {
 			e.Error = "there is no service " + service + ": it exists from its first instance"
+		} else if has := v.protocols(service); len(has) > 0 && !slices.Contains(has, protocol) {
+			e.Error = service + " has no " + protocol + " endpoint; it has " + strings.Join(has, ", ")
 		}
 	}
 	return e
+}
+
+// protocols lists what the instances of a service have, in whatever lane and state.
+func (v *View) protocols(service string) []string {
+	var out []string
+	for _, i := range v.Instances {
+		if i.Service != service {
+			continue
+		}
+		for _, e := range i.Endpoints {
+			if !slices.Contains(out, e.Protocol) {
+				out = append(out, e.Protocol)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // instanceOf is the instance of a target: as registered, or what routing knows.
