@@ -27,7 +27,7 @@ type api struct {
 
 func (a *app) api() *api {
 	urls := a.controlURLs()
-	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv("LANEWAY_TOKEN_FILE")})}
+	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv(laneclient.EnvTokenFile)})}
 }
 
 // unreachable is a control plane that gave no answer.
@@ -106,14 +106,4 @@ func filter(pairs ...string) url.Values {
 		}
 	}
 	return q
-}
-
-// objectPath is the path of an object; the parts of its name are its own to
-// escape.
-func objectPath(kind laneclient.Kind, name ...string) string {
-	parts := []string{"/v1", string(kind)}
-	for _, n := range name {
-		parts = append(parts, url.PathEscape(n))
-	}
-	return strings.Join(parts, "/")
 }

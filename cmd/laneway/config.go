@@ -18,8 +18,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/run"
 	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // Roles of a server.
@@ -144,7 +146,7 @@ func defaultConfig(getenv func(string) string) *config {
 			listenControl: "127.0.0.1:7700", listenGateway: "127.0.0.1:7780",
 			listenInside: "127.0.0.1:7781", listenAdmin: "127.0.0.1:0",
 		},
-		Control:  []string{defaultControl},
+		Control:  []string{laneclient.DefaultControl},
 		Registry: registryEmbedded,
 		Data:     defaultData(getenv),
 		Domain:   "lane.localhost",
@@ -322,7 +324,7 @@ func (c *config) checkGateway() []error {
 	var errs []error
 	bad := func(field, format string, args ...any) { errs = append(errs, problem(field, format, args...)) }
 	for i, t := range c.Gateway.Edge.Trusted {
-		if _, err := parsePrefix(t); err != nil {
+		if _, err := coloring.ParsePrefix(t); err != nil {
 			bad(fmt.Sprintf("gateway.edge.trusted[%d]", i), "%q: want an address or a network such as 10.0.0.0/8", t)
 		}
 	}
@@ -395,7 +397,7 @@ func checkURLs(field string, urls []string) []error {
 	for i, s := range urls {
 		u, err := url.Parse(s)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			errs = append(errs, problem(fmt.Sprintf("%s[%d]", field, i), "%q is no URL of a control plane: want one such as %s", s, defaultControl))
+			errs = append(errs, problem(fmt.Sprintf("%s[%d]", field, i), "%q is no URL of a control plane: want one such as %s", s, laneclient.DefaultControl))
 		}
 	}
 	return errs
@@ -418,12 +420,4 @@ func (c *config) checkRegistry() []error {
 		return []error{problem("etcd.tls", "has one of cert and key: give both or neither")}
 	}
 	return nil
-}
-
-// parsePrefix reads a network, or an address as the network of it alone.
-func parsePrefix(s string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		return netip.PrefixFrom(ip, ip.BitLen()), nil
-	}
-	return netip.ParsePrefix(s)
 }

@@ -146,7 +146,7 @@ func (a *app) laneShow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api := a.api()
 			var v laneView
-			if err := api.call(cmd.Context(), http.MethodGet, objectPath(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
+			if err := api.call(cmd.Context(), http.MethodGet, laneclient.PathOf(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
 				return ofKind(err, "lane", args[0])
 			}
 			var err error
@@ -258,7 +258,7 @@ func (a *app) laneHold() *cobra.Command {
 
 func (a *app) laneAction(cmd *cobra.Command, name, action string, in any) error {
 	var l laneclient.Lane
-	if err := a.api().call(cmd.Context(), http.MethodPost, objectPath(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
+	if err := a.api().call(cmd.Context(), http.MethodPost, laneclient.PathOf(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
 		return ofKind(err, "lane", name)
 	}
 	return a.print(l, func(w io.Writer) error {
@@ -286,7 +286,7 @@ func (a *app) laneDelete() *cobra.Command {
 func (a *app) deleteAll(cmd *cobra.Command, kind laneclient.Kind, word, done string, names []string) error {
 	api := a.api()
 	for _, name := range names {
-		if err := api.call(cmd.Context(), http.MethodDelete, objectPath(kind, strings.Split(name, "/")...), nil, nil); err != nil {
+		if err := api.call(cmd.Context(), http.MethodDelete, laneclient.PathOf(kind, name), nil, nil); err != nil {
 			return ofKind(err, word, name)
 		}
 		if _, err := fmt.Fprintf(a.stdout, "%s %s %s\n", word, name, done); err != nil {

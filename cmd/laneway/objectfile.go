@@ -40,7 +40,7 @@ type object struct {
 func (o *object) String() string { return string(o.kind) + "/" + o.name }
 
 // path is the object's in the API.
-func (o *object) path() string { return objectPath(o.kind, strings.Split(o.name, "/")...) }
+func (o *object) path() string { return laneclient.PathOf(o.kind, o.name) }
 
 // readObject makes an object of a JSON text. Fields that there are none of are
 // errors.

@@ -73,7 +73,7 @@ func (a *app) showCommand(kind laneclient.Kind, word, example string) *cobra.Com
 		Args: exactArgs("NAME"), ValidArgsFunction: a.complete(kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var raw json.RawMessage
-			if err := a.api().call(cmd.Context(), http.MethodGet, objectPath(kind, strings.Split(args[0], "/")...), nil, &raw); err != nil {
+			if err := a.api().call(cmd.Context(), http.MethodGet, laneclient.PathOf(kind, args[0]), nil, &raw); err != nil {
 				return ofKind(err, word, args[0])
 			}
 			return a.print(raw, func(w io.Writer) error {

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/httpgw"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -59,7 +61,7 @@ func (n *node) gatewayConfig() (httpgw.Config, error) {
 	}
 	var trusted []netip.Prefix
 	for _, t := range n.cfg.Gateway.Edge.Trusted {
-		p, err := parsePrefix(t)
+		p, err := coloring.ParsePrefix(t)
 		if err != nil {
 			return httpgw.Config{}, err
 		}
@@ -133,8 +135,7 @@ func (g *gatewayPart) route(ctx context.Context, ready func()) error {
 // dial gets the first view: that of the control plane, or the last one that is on
 // disk. Without either there is nothing to route by, so it goes on trying.
 func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
-	const slowest = 5 * time.Second
-	for delay := 100 * time.Millisecond; ; delay = min(2*delay, slowest) {
+	for retry := backoff.New(100*time.Millisecond, 5*time.Second); ; {
 		client, err := laneclient.Dial(ctx, g.view)
 		if err == nil {
 			return client, nil
@@ -146,6 +147,7 @@ func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
 		if errors.As(err, &p) && p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
 			return nil, err
 		}
+		delay := retry.Next()
 		g.cfg.Log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
 		timer := time.NewTimer(delay)
 		select {

@@ -7,11 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-)
 
-// defaultControl is where the control plane is looked for when nothing says
-// otherwise.
-const defaultControl = "http://127.0.0.1:7700"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
 
 // app is what all commands share: where they read and write, and the flags of the
 // root.
@@ -47,7 +45,7 @@ some and to the baseline where there are none, hop by hop.`,
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.PersistentFlags().StringVar(&a.control, "control", "",
-		"URL of the control plane, several separated by commas (default LANEWAY_CONTROL, else "+defaultControl+")")
+		"URL of the control plane, several separated by commas (default "+laneclient.EnvControl+", else "+laneclient.DefaultControl+")")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddGroup(
 		&cobra.Group{ID: groupStart, Title: "Run it:"},
@@ -123,10 +121,10 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 func (a *app) controlURLs() []string {
 	s := a.control
 	if s == "" {
-		s = a.getenv("LANEWAY_CONTROL")
+		s = a.getenv(laneclient.EnvControl)
 	}
 	if s == "" {
-		s = defaultControl
+		s = laneclient.DefaultControl
 	}
 	return splitList(s)
 }

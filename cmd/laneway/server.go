@@ -155,7 +155,7 @@ func (a *app) loadConfig(flags *pflag.FlagSet, file string) (*config, error) {
 			errs = append(errs, problem("--"+s.flag, "%w", err))
 		}
 	}
-	if a.control != "" || a.getenv("LANEWAY_CONTROL") != "" {
+	if a.control != "" || a.getenv(laneclient.EnvControl) != "" {
 		cfg.Control = a.controlURLs()
 	}
 	return cfg, errors.Join(errs...)

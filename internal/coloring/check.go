@@ -62,7 +62,7 @@ func checkMatch(r *laneclient.Rule) string {
 		}
 	}
 	if m.Source != "" {
-		if _, err := parsePrefix(m.Source); err != nil {
+		if _, err := ParsePrefix(m.Source); err != nil {
 			return fmt.Sprintf("match.source: %q is no address or network; write 10.0.0.7 or 10.0.0.0/8", m.Source)
 		}
 	}
@@ -156,9 +156,9 @@ func parseKey(text string) (s source, ok bool) {
 	return source{kind: fromSource}, text == "source"
 }
 
-// parsePrefix reads an address or a network. Bits behind the mask are dropped; an
+// ParsePrefix reads an address or a network. Bits behind the mask are dropped; an
 // IPv4 address in IPv6 clothes is taken as IPv4.
-func parsePrefix(text string) (netip.Prefix, error) {
+func ParsePrefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {

@@ -81,3 +81,19 @@ func TestHostRulesAreFoundByHost(t *testing.T) {
 		}
 	}
 }
+
+func TestParsePrefix(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"10.1.2.3": "10.1.2.3/32", "10.1.2.3/8": "10.0.0.0/8", "::ffff:10.1.2.3": "10.1.2.3/32", "::ffff:10.1.2.3/104": "10.0.0.0/8", "fe80::1%eth0": "fe80::1/128",
+	} {
+		if p, err := ParsePrefix(text); err != nil || p.String() != want {
+			t.Errorf("%s: %v, %v, want %s", text, p, err, want)
+		}
+	}
+	for _, text := range []string{"", "here", "10.0.0.0/33", "::ffff:10.0.0.0/64"} {
+		if p, err := ParsePrefix(text); err == nil {
+			t.Errorf("%q: taken as %v", text, p)
+		}
+	}
+}

@@ -112,7 +112,7 @@ func compileRule(src *laneclient.Rule) *rule {
 		}
 	}
 	if m.Source != "" {
-		r.prefix, _ = parsePrefix(m.Source)
+		r.prefix, _ = ParsePrefix(m.Source)
 	}
 	r.compileShares(src)
 	return r

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 )
@@ -57,7 +58,7 @@ func (c *Control) leadership() (rev uint64, leads bool) {
 // runReplica keeps this replica known to the others, and lets it lead when nobody
 // does, under one lease that is renewed until ctx ends.
 func (c *Control) runReplica(ctx context.Context) {
-	retry := retryLeast
+	retry := backoff.New(retryLeast, retryMost)
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.serveTerm(ctx)
@@ -66,10 +67,9 @@ func (c *Control) runReplica(ctx context.Context) {
 		}
 		c.log.WarnContext(ctx, "replica lost its lease", telemetry.KeyError, err)
 		if time.Since(start) > replicaTTL {
-			retry = retryLeast
+			retry.Reset()
 		}
-		pause(ctx, retry)
-		retry = min(2*retry, retryMost)
+		pause(ctx, retry.Next())
 	}
 }
 
@@ -153,11 +153,11 @@ func (c *Control) tryLead(ctx context.Context, lease store.LeaseID) error {
 // runSync keeps the cache in step with the store: a list, then watches from there,
 // until one cannot go on.
 func (c *Control) runSync(ctx context.Context) {
-	retry := retryLeast
+	retry := backoff.New(retryLeast, retryMost)
 	for ctx.Err() == nil {
 		kvs, rev, err := c.cfg.Store.List(ctx, root, "", 0)
 		if err != nil {
-			c.syncFailed(ctx, &retry, err)
+			c.syncFailed(ctx, retry, err)
 			continue
 		}
 		if rev < c.cache.revision() {
@@ -165,8 +165,8 @@ func (c *Control) runSync(ctx context.Context) {
 		}
 		c.cache.load(kvs, rev)
 		for ctx.Err() == nil {
-			err = c.follower(ctx, &retry)
-			c.syncFailed(ctx, &retry, err)
+			err = c.follower(ctx, retry)
+			c.syncFailed(ctx, retry, err)
 			if errors.Is(err, store.ErrCompacted) {
 				break
 			}
@@ -174,17 +174,16 @@ func (c *Control) runSync(ctx context.Context) {
 	}
 }
 
-func (c *Control) syncFailed(ctx context.Context, retry *time.Duration, err error) {
+func (c *Control) syncFailed(ctx context.Context, retry *backoff.Backoff, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.log.WarnContext(ctx, "replica lost the registry's changes and tries again", telemetry.KeyError, err)
-	pause(ctx, *retry)
-	*retry = min(2**retry, retryMost)
+	pause(ctx, retry.Next())
 }
 
 // follower applies what one watch of the store delivers and returns why it ended.
-func (c *Control) follower(ctx context.Context, retry *time.Duration) error {
+func (c *Control) follower(ctx context.Context, retry *backoff.Backoff) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for b := range c.cfg.Store.Watch(ctx, root, c.cache.revision()) {
@@ -194,7 +193,7 @@ func (c *Control) follower(ctx context.Context, retry *time.Duration) error {
 		c.cache.apply(b)
 		c.samples.add(b.Revision, c.now())
 		c.synced.Store(time.Now().UnixNano())
-		*retry = retryLeast
+		retry.Reset()
 	}
 	return store.ErrClosed
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -164,8 +165,7 @@ func (s *supervisor) register(ctx context.Context) {
 	s.mu.Lock()
 	s.served = true
 	s.mu.Unlock()
-	const slowest = 2 * time.Second
-	for delay := 50 * time.Millisecond; ; delay = min(2*delay, slowest) {
+	for retry := backoff.New(50*time.Millisecond, 2*time.Second); ; {
 		err := s.reg.join(ctx, endpoints)
 		if err == nil {
 			break
@@ -180,6 +180,7 @@ func (s *supervisor) register(ctx context.Context) {
 			go s.stop(syscall.SIGTERM, 0) // ends with the process
 			return
 		}
+		delay := retry.Next()
 		s.log.WarnContext(ctx, "not registered, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
 		if !pause(ctx, delay) {
 			return
