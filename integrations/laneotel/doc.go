@@ -20,6 +20,8 @@
 //	grpc.NewClient("lane:///order", append(lanegrpc.DialOptions(lc, lanegrpc.WithObserver(laneotel.Observe)),
 //		grpc.WithStatsHandler(otelgrpc.NewClientHandler()), creds)...)
 //
+// lanethrift.WithObserver does it for Thrift, on the span of the call's context.
+//
 // [Observe] notes a choice on the span of the call; [Middleware] notes the color on the
 // span of the request that comes in. Attributes are [ColorKey], [LaneKey] and [ReasonKey].
 //

@@ -30,7 +30,7 @@ func Attributes(c lane.Choice) []attribute.KeyValue {
 }
 
 // Observe notes a choice on the span of ctx, if that is recorded. It is a lane.Observer, for
-// options such as lanehttp.WithObserver and lanegrpc.WithObserver.
+// WithObserver of lanehttp, lanegrpc and lanethrift.
 func Observe(ctx context.Context, c lane.Choice, _ *lane.Target) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(Attributes(c)...)
