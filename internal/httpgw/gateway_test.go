@@ -30,6 +30,7 @@ type world struct {
 	gw     *httpgw.Gateway
 	stop   func() error // ends Run and gives its error
 
+	open      atomic.Int32 // connections of serveRaw
 	view      atomic.Pointer[laneclient.View]
 	used      chan lane.Name
 	lanes     []lane.Lane
@@ -270,6 +271,8 @@ func (w *world) serveRaw(service, name string, handle func(conn net.Conn, in *bu
 			}
 			open.Store(conn, nil)
 			wg.Go(func() {
+				w.open.Add(1)
+				defer w.open.Add(-1)
 				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 				handle(conn, bufio.NewReader(conn))

@@ -39,6 +39,7 @@ type poolConn struct {
 	limit   int64 // how many bytes may still be read
 	got     bool  // a byte of the present answer has been read
 	since   time.Time
+	quiet   func() bool // nothing is to be read
 }
 
 // errHeaderBytes is returned where an upstream's header is too long.
@@ -76,7 +77,7 @@ func (p *pool) roundTrip(out *http.Request, interim func(int, textproto.MIMEHead
 	if err != nil {
 		return nil, err //nolint:wrapcheck // neverSent looks at it
 	}
-	conn := &poolConn{Conn: raw, pool: p, address: out.URL.Host}
+	conn := &poolConn{Conn: raw, pool: p, address: out.URL.Host, quiet: quiet(raw)}
 	conn.in, conn.out = bufio.NewReader(conn), bufio.NewWriter(raw)
 	return conn.exchange(ctx, out, interim)
 }
@@ -197,7 +198,7 @@ func (p *pool) take(address string) *poolConn {
 		p.mu.Unlock()
 		// What has come while nobody asked (the end, or an answer such as 408) must not
 		// be taken for the answer to the next request.
-		if quiet(conn.Conn) {
+		if conn.quiet() {
 			return conn
 		}
 		_ = conn.Close()

@@ -167,12 +167,13 @@ func (c *call) context() (context.Context, context.CancelCauseFunc) {
 func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 	outcome := lane.Failure // also where pass panics
 	defer func() { c.g.balancer.Done(c.target, outcome, c.g.now()) }()
-	// A copy: the transport may still look at the one before.
 	ctx := out.Context()
-	out = out.WithContext(ctx)
-	u := *out.URL
-	u.Host = c.target.Address
-	out.URL = &u
+	if c.attempts > 1 { // a copy: a transport may still look at the one before
+		out = out.WithContext(ctx)
+		u := *out.URL
+		out.URL = &u
+	}
+	out.URL.Host = c.target.Address
 	if c.body != nil {
 		out.Body = c.body.attempt()
 	}

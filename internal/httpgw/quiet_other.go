@@ -5,4 +5,4 @@ package httpgw
 import "net"
 
 // quiet cannot tell here: a connection that has ended is found out when it is used.
-func quiet(net.Conn) bool { return true }
+func quiet(net.Conn) func() bool { return func() bool { return true } }
