@@ -293,7 +293,7 @@ func writeBytes(w http.ResponseWriter, status int, body []byte) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
+	body, err := plainJSON(v)
 	if err != nil {
 		return err
 	}

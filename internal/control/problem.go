@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,7 +76,7 @@ func toProblem(err error) *laneclient.Problem {
 const retryAfterSeconds = "1"
 
 func writeProblem(w http.ResponseWriter, p *laneclient.Problem) {
-	body, err := json.Marshal(p)
+	body, err := plainJSON(p)
 	if err != nil { // Current is the only part that is not ours, and it was valid JSON when stored
 		body = []byte(`{"title":"Internal Server Error","status":500}`)
 	}
@@ -87,4 +88,16 @@ func writeProblem(w http.ResponseWriter, p *laneclient.Problem) {
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n'))
+}
+
+// plainJSON is v in JSON as it stands: without the escapes that HTML would want, which
+// nobody who reads an answer in a terminal does.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -1,12 +1,19 @@
 package deploy
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 func TestLaneWatchWarnsOnce(t *testing.T) {
@@ -39,4 +46,49 @@ func TestLaneWatchWarnsOnce(t *testing.T) {
 	if got, _ := strict.look(laneclient.Lane{}, false, nil); !strings.HasPrefix(got, "lane has ended: requests go to nobody") {
 		t.Errorf("strict lane: %q", got)
 	}
+}
+
+// TestWatchLane deletes the lane of an instance, and makes it anew.
+func TestWatchLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := lanetest.NewControl(t)
+		cfg := c.Config()
+		var log bytes.Buffer // read only while nobody writes
+		s := &supervisor{cfg: Process{
+			Service: "mailer", Lane: "green", Instance: "m1", NoListen: true, Control: cfg.Control, Transport: cfg.Transport,
+		}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		s.reg = newRegistry(&s.cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := errors.Join(s.reg.prepare(ctx), s.reg.join(ctx, nil)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { s.watchLane(ctx); close(done) }()
+		time.Sleep(time.Minute) // of the bubble's clock
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("while the lane lives: %s", log.String())
+		}
+		api := c.API()
+		if err := api.Do(ctx, http.MethodDelete, "/v1/lanes/green", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // it drains
+		synctest.Wait()
+		if !strings.Contains(log.String(), "lane has ended: requests go to the baseline; start it again") {
+			t.Errorf("when it has ended: %q", log.String())
+		}
+		if err := api.Do(ctx, http.MethodPost, "/v1/lanes", laneclient.Lane{Meta: laneclient.Meta{Name: "green"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "lane has ended"); n != 1 {
+			t.Errorf("warned %d times, want once: %s", n, log.String())
+		}
+		cancel()
+		<-done
+		_ = s.reg.leave() // of what is there no more
+		_ = api.Close()
+	})
 }

@@ -1,6 +1,7 @@
 package httpgw
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -59,7 +60,7 @@ func (f *failure) write(w http.ResponseWriter, grpc bool) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	body, err := json.Marshal(f)
+	body, err := plainJSON(f)
 	if err != nil {
 		body = []byte("{}")
 	}
@@ -68,6 +69,18 @@ func (f *failure) write(w http.ResponseWriter, grpc bool) {
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	w.WriteHeader(f.Status)
 	_, _ = w.Write(append(body, '\n')) // the client may have gone; there is nobody else to tell
+}
+
+// plainJSON is v in JSON as it stands: without the escapes that HTML would want, which
+// nobody who reads an answer in a terminal does.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // grpcMessage encodes a status message: percent signs and what is not printable

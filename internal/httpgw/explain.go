@@ -94,7 +94,7 @@ func problem(w http.ResponseWriter, status int, detail string) {
 }
 
 func respond(w http.ResponseWriter, status int, contentType string, v any) {
-	body, err := json.Marshal(v)
+	body, err := plainJSON(v)
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}

@@ -409,6 +409,9 @@ func TestUnknownHost(t *testing.T) {
 		!strings.Contains(p.Detail, `"nobody.lane.localhost"`) || resp.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
+	if !strings.Contains(body, "use <service>.") {
+		t.Errorf("the answer cannot be read as it stands: %s", body)
+	}
 	if resp, _ := w.get(w.edge, "api", "/"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("a bare name at the edge: %d", resp.StatusCode)
 	}

@@ -155,5 +155,7 @@ func writeAnswer(w http.ResponseWriter, status int, v any) {
 		w.Header().Set("Content-Type", problemMedia)
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the peer may be gone; there is nobody else to tell
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the peer may be gone; there is nobody else to tell
 }
