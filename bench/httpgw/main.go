@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	caddyVersion = "latest"
+	caddyVersion = "unknown"
 	connections  = 64
 	body         = 200 // bytes of an answer
 	ticksPerSec  = 100 // of /proc/PID/stat: USER_HZ, fixed on Linux
@@ -52,7 +52,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := error(nil)
+	var err error
 	if *serve {
 		err = beUpstreams(ctx)
 	} else {
@@ -252,7 +252,7 @@ func cpuTicks(pid int) (int, error) {
 			return 0, err
 		}
 		pids = pids[1:]
-		for _, f := range strings.Fields(string(children)) {
+		for f := range strings.FieldsSeq(string(children)) {
 			child, err := strconv.Atoi(f)
 			if err != nil {
 				return 0, err
@@ -264,13 +264,13 @@ func cpuTicks(pid int) (int, error) {
 }
 
 // freeAddress is one that nobody listens on just now.
-func (b *bench) freeAddress() string {
+func freeAddress(ctx context.Context) string {
 	var config net.ListenConfig
-	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "127.0.0.1:0" // the proxy will say what is wrong
 	}
-	defer l.Close()
+	_ = l.Close() // it is only to be free again
 	return l.Addr().String()
 }
 

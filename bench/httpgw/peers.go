@@ -78,7 +78,7 @@ http://%[1]s {
 `
 
 func (b *bench) nginx(ctx context.Context, to upstreams) (*peer, error) {
-	address := b.freeAddress()
+	address := freeAddress(ctx)
 	file, err := b.write("nginx.conf", fmt.Sprintf(nginxConf, b.dir, address, to.base, to.green))
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (b *bench) nginx(ctx context.Context, to upstreams) (*peer, error) {
 }
 
 func (b *bench) haproxy(ctx context.Context, to upstreams) (*peer, error) {
-	address := b.freeAddress()
+	address := freeAddress(ctx)
 	file, err := b.write("haproxy.cfg", fmt.Sprintf(haproxyConf, address, to.base, to.green))
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (b *bench) caddy(ctx context.Context, to upstreams) (*peer, error) {
 			return nil, fmt.Errorf("build caddy: %w: %s", err, out)
 		}
 	}
-	address := b.freeAddress()
+	address := freeAddress(ctx)
 	file, err := b.write("Caddyfile", fmt.Sprintf(caddyConf, address[strings.LastIndex(address, ":"):], to.base, to.green))
 	if err != nil {
 		return nil, err
@@ -149,15 +149,16 @@ func (b *bench) laneway(ctx context.Context, lanes int, to upstreams) (*peer, er
 		return nil, err
 	}
 	p.address = at["inside"]
-	objects := instance("base", "", to.base)
+	var objects strings.Builder
+	objects.WriteString(instance("base", "", to.base))
 	for i := range lanes {
 		lane, address := "green", to.green
 		if i > 0 {
 			lane, address = fmt.Sprintf("lane%d", i), to.base
 		}
-		objects += "---\nkind: lanes\nname: " + lane + "\n" + instance("i"+lane, lane, address)
+		objects.WriteString("---\nkind: lanes\nname: " + lane + "\n" + instance("i"+lane, lane, address))
 	}
-	file, err := b.write("objects.yaml", objects)
+	file, err := b.write("objects.yaml", objects.String())
 	if err != nil {
 		return nil, err
 	}
