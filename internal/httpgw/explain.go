@@ -100,5 +100,5 @@ func respond(w http.ResponseWriter, status int, contentType string, v any) {
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client may have gone
+	_, _ = w.Write(append(body, '\n')) //nolint:gosec // JSON, and it says so; the client may have gone
 }

@@ -12,7 +12,7 @@ import (
 
 // forwardOut sends a request in absolute form, for a host that is none of ours, out
 // as it is. What concerns lanes stays here: third parties get no color.
-func (c *call) forwardOut() {
+func (c *call) forwardOut(ctx context.Context) {
 	r := c.r
 	if r.URL.Scheme != "http" || r.URL.Host == "" || r.URL.User != nil {
 		c.fail(&failure{Status: http.StatusBadRequest, Detail: "the proxy takes http:// addresses without user; for https use CONNECT"})
@@ -21,7 +21,7 @@ func (c *call) forwardOut() {
 	lane.Strip(coloring.Carrier(r.Header), c.g.cfg.Aliases...)
 	delete(r.Header, headerExplain)
 	addVia(r, c.g.viaOf(r))
-	ctx, cancel := c.context()
+	ctx, cancel := c.exchange(ctx)
 	defer cancel(nil)
 	wait, _, idle := c.timeouts()
 	w := newWatch(c.rc, cancel, wait, 0)

@@ -90,7 +90,7 @@ func (c *call) serve(ctx context.Context) {
 	}
 	if c.decision.Service == "" {
 		if c.s.inside && r.URL.IsAbs() {
-			c.forwardOut()
+			c.forwardOut(ctx)
 			return
 		}
 		c.fail(&failure{Status: http.StatusNotFound, Detail: fmt.Sprintf(
@@ -114,7 +114,7 @@ func (c *call) serve(ctx context.Context) {
 	}
 	forwarded(r, peer, trusted)
 	addVia(r, g.viaOf(r))
-	c.proxy()
+	c.proxy(ctx)
 }
 
 // decide asks the table.

@@ -95,8 +95,8 @@ func http2Config() *http.HTTP2Config {
 
 // proxy sends the request to an instance of the choice, to another one where that
 // fails and may be repeated, and passes the answer on.
-func (c *call) proxy() {
-	ctx, cancel := c.context()
+func (c *call) proxy(ctx context.Context) {
+	ctx, cancel := c.exchange(ctx)
 	defer cancel(nil)
 	c.g.budget.deposit()
 	keep := 0
@@ -139,10 +139,9 @@ func (c *call) proxy() {
 	c.failUpstream(ctx)
 }
 
-// context is the context of the exchange with the upstream, which ends when the
+// exchange gives the context of the exchange with the upstream, which ends when the
 // client goes.
-func (c *call) context() (context.Context, context.CancelCauseFunc) {
-	client := c.r.Context()
+func (c *call) exchange(client context.Context) (context.Context, context.CancelCauseFunc) {
 	if c.body == nil || c.r.ProtoMajor != 1 {
 		return context.WithCancelCause(client)
 	}
