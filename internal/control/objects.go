@@ -141,6 +141,12 @@ func (c *Control) change(ctx context.Context, r ref, cond precondition, edit fun
 		case same:
 			return w.old, false, nil
 		case kv.ModRevision > 0:
+			if r.kind == laneclient.KindRules {
+				// A rule's status rests on the lanes that there are: the cache must have
+				// seen what was written before the rule. Where it cannot in time, the
+				// status that is told may be behind; the rule is written.
+				_ = c.cacheAt(ctx, kv.ModRevision)
+			}
 			it, err := c.cache.show(r, kv)
 			return it, w.old == nil || w.fresh, err
 		}
@@ -293,7 +299,7 @@ func writeBytes(w http.ResponseWriter, status int, body []byte) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := plainJSON(v)
+	body, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,13 @@ import (
 // lane the instance belongs to.
 const askAgain = 2 * time.Second
 
+// Warnings of a lane that is over.
+const (
+	laneEnded       = "lane has ended: requests go to the baseline; start it again to be in a new lane of that name"
+	strictLaneEnded = "lane has ended: requests go to nobody and fail; start it again to be in a new lane of that name"
+	laneAnew        = "lane has ended and is there anew: requests of the new one do not come here; start it again to be in that"
+)
+
 // watchLane warns, once, when the lane that the instance was registered in is over:
 // the process runs on, and nobody asks it any more. It returns when ctx ends.
 func (s *supervisor) watchLane(ctx context.Context) {
@@ -33,7 +40,7 @@ func (s *supervisor) watchLane(ctx context.Context) {
 		l, there := s.reg.client.View().Lanes[s.cfg.Lane]
 		text, err := w.look(l, there, func() (uint64, error) { return s.reg.generation(ctx) })
 		if text != "" {
-			s.log.WarnContext(ctx, text, telemetry.KeyLane, s.cfg.Lane)
+			s.log.WarnContext(ctx, "the lane of this process is over", telemetry.KeyLane, s.cfg.Lane, telemetry.KeyReason, text)
 		}
 		if err != nil {
 			if !pause(ctx, askAgain) {
@@ -77,12 +84,12 @@ func (w *laneWatch) look(l laneclient.Lane, there bool, registered func() (uint6
 			w.warned = false // it has been registered anew meanwhile
 			return "", nil
 		}
-		warning = "lane has ended and is there anew: requests of the new one do not come here; start it again to be in that"
+		warning = laneAnew
 	}
 	if over {
-		warning = "lane has ended: requests go to the baseline; start it again to be in a new lane of that name"
+		warning = laneEnded
 		if w.name.Strict() {
-			warning = "lane has ended: requests go to nobody and fail; start it again to be in a new lane of that name"
+			warning = strictLaneEnded
 		}
 	}
 	if warning == "" || w.warned {
