@@ -79,22 +79,39 @@ func free(ctx context.Context, port int) bool {
 
 // probe finds the loopback address at which the port is listened on.
 func probe(ctx context.Context, port int) (address string, ok bool) {
-	const patience = 250 * time.Millisecond
-	dialer := net.Dialer{Timeout: patience}
+	return firstListening(port, func(address string) bool { return listens(ctx, address) })
+}
+
+// firstListening returns the first of the loopback addresses that is listened on. A
+// process that listens on both at once may begin to between two tries: a later address
+// counts only where an earlier one still fails after it.
+func firstListening(port int, listens func(address string) bool) (address string, ok bool) {
 	for _, host := range loopbacks {
-		address := net.JoinHostPort(host, strconv.Itoa(port))
-		conn, err := dialer.DialContext(ctx, "tcp", address)
-		if err != nil {
+		if !listens(net.JoinHostPort(host, strconv.Itoa(port))) {
 			continue
 		}
-		// A connection to a port nobody listens on can meet itself.
-		self := conn.LocalAddr().String() == conn.RemoteAddr().String()
-		_ = conn.Close()
-		if !self {
-			return address, true
+		for _, earlier := range loopbacks {
+			address := net.JoinHostPort(earlier, strconv.Itoa(port))
+			if earlier == host || listens(address) {
+				return address, true
+			}
 		}
 	}
 	return "", false
+}
+
+// listens reports whether somebody listens on an address.
+func listens(ctx context.Context, address string) bool {
+	const patience = 250 * time.Millisecond
+	dialer := net.Dialer{Timeout: patience}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	// A connection to a port nobody listens on can meet itself.
+	self := conn.LocalAddr().String() == conn.RemoteAddr().String()
+	_ = conn.Close()
+	return !self
 }
 
 // awaitListen returns the endpoints once every port is listened on; false: the
