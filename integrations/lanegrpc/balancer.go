@@ -2,7 +2,6 @@ package lanegrpc
 
 import (
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ func (balancerBuilder) Name() string { return BalancerName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	b := &laneBalancer{cc: cc, leaving: map[*entry]*time.Timer{}}
-	b.entries.Store(&map[entryKey]*entry{})
+	b.all.Store(newConnections(0))
 	return b
 }
 
@@ -34,8 +33,8 @@ func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) ba
 // in every lane. grpc calls its methods one at a time; changes of the directory come from
 // another goroutine, so all that is not atomic is guarded by mu.
 type laneBalancer struct {
-	cc      balancer.ClientConn
-	entries atomic.Pointer[map[entryKey]*entry] // replaced, never changed
+	cc  balancer.ClientConn
+	all atomic.Pointer[connections] // replaced, never changed
 
 	mu      sync.Mutex
 	scope   scope
@@ -76,25 +75,24 @@ func (b *laneBalancer) rebuild() {
 	if b.closed {
 		return
 	}
-	before := *b.entries.Load()
-	after := make(map[entryKey]*entry, len(before))
+	before := b.all.Load()
+	after := newConnections(len(before.entries))
 	for t := range b.scope.dir.Snapshot().Targets(b.scope.service, lane.GRPC) {
-		key := keyOf(t)
-		if e := before[key]; e != nil {
-			after[key] = e
-			continue
+		e := before.entries[keyOf(t)]
+		if e == nil {
+			e = b.connection(t)
 		}
-		if e := b.connection(t); e != nil {
-			after[key] = e
+		if e != nil {
+			after.entries[keyOf(t)], after.present[t] = e, e
 		}
 	}
-	b.entries.Store(&after)
-	for key, e := range before {
-		if after[key] != e {
+	b.all.Store(after)
+	for key, e := range before.entries {
+		if after.entries[key] != e {
 			b.leave(e)
 		}
 	}
-	b.publish(after)
+	b.publish()
 }
 
 // connection makes the entry of a target; it does not connect.
@@ -121,15 +119,15 @@ func (b *laneBalancer) connected(e *entry, s balancer.SubConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed && s.ConnectivityState != connectivity.Shutdown {
-		b.publish(*b.entries.Load())
+		b.publish()
 	}
 }
 
 // publish gives the ClientConn a picker, which makes blocked calls pick again. Its caller
 // holds mu.
-func (b *laneBalancer) publish(entries map[entryKey]*entry) {
+func (b *laneBalancer) publish() {
 	var of [connectivity.Shutdown + 1]int
-	for e := range maps.Values(entries) {
+	for _, e := range b.all.Load().entries {
 		of[connectivity.State(e.state.Load())]++
 	}
 	state := connectivity.Idle
@@ -141,7 +139,7 @@ func (b *laneBalancer) publish(entries map[entryKey]*entry) {
 	case of[connectivity.Idle] == 0:
 		state = connectivity.TransientFailure
 	}
-	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{scope: b.scope, among: b.among, entries: &b.entries}})
+	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{scope: b.scope, among: b.among, all: &b.all}})
 }
 
 // ResolverError implements balancer.Balancer: with nothing known yet, calls fail with it.
@@ -178,7 +176,7 @@ func (b *laneBalancer) Close() {
 	if cancel != nil {
 		cancel() // waits for a rebuild under way, so not with the lock held
 	}
-	for _, e := range *b.entries.Load() {
+	for _, e := range b.all.Load().entries {
 		e.sc.Shutdown()
 	}
 }

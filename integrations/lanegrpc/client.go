@@ -33,21 +33,26 @@ type config struct {
 	last    atomic.Pointer[coloredMetadata]
 }
 
-// coloredMetadata is all the metadata of a call that has none but its color. grpc only
-// reads it, so calls share it: most that follow each other have the same color.
+// coloredMetadata holds all the outgoing metadata of a call that has none but its color.
+// grpc only reads it, so calls share it: most that follow each other have the same color.
 type coloredMetadata struct {
-	color lane.Name
-	md    metadata.MD
+	context.Context //nolint:containedctx // where grpc keeps metadata
+	color           lane.Name
 }
 
-func (c *config) metadataOf(color lane.Name) metadata.MD {
+func (c *config) metadataOf(color lane.Name) *coloredMetadata {
 	if last := c.last.Load(); last != nil && last.color == color {
-		return last.md
+		return last
 	}
 	md := metadata.MD{}
 	lane.Inject(carrier(md), color)
-	c.last.Store(&coloredMetadata{color, md})
-	return md
+	var pairs []string // grpc goes through them faster than through a map
+	for key, values := range md {
+		pairs = append(pairs, key, values[0])
+	}
+	made := &coloredMetadata{metadata.AppendToOutgoingContext(context.Background(), pairs...), color}
+	c.last.Store(made)
+	return made
 }
 
 // Option changes what [DialOptions] sets up.
@@ -93,9 +98,12 @@ func DialOptions(dir lane.Directory, options ...Option) []grpc.DialOption {
 	}
 }
 
-// call is what the interceptors and the picker tell each other of one call, by its
-// context.
+// call is the context of one call, and what the interceptors and the picker tell each
+// other of it.
 type call struct {
+	context.Context                  //nolint:containedctx // it is one
+	metadata        *coloredMetadata // nil where the context has all
+
 	color  lane.Name
 	rule   lane.Rule
 	trail  *lane.Trail // of the request that caused the call; may be nil
@@ -111,13 +119,26 @@ type call struct {
 
 type callKey struct{}
 
+// Value implements context.Context: it finds the call itself, and its metadata.
+func (c *call) Value(key any) any {
+	if _, ours := key.(callKey); ours {
+		return c
+	}
+	if c.metadata != nil {
+		if value := c.metadata.Value(key); value != nil {
+			return value
+		}
+	}
+	return c.Context.Value(key)
+}
+
 func callFrom(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
-// begin colors a call's metadata and gives its context what the picker needs.
-func (c *config) begin(ctx context.Context) (context.Context, *call) {
+// begin makes the context of a call, with its color in the metadata.
+func (c *config) begin(ctx context.Context) *call {
 	process := c.dir.Process()
 	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
 	c.dir.Used(out.color)
@@ -125,7 +146,7 @@ func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	out.asked = lane.WantsRoute(carrier(md))
 	switch {
 	case md == nil && out.trail == nil && out.color != lane.Baseline:
-		ctx = metadata.NewOutgoingContext(ctx, c.metadataOf(out.color))
+		out.metadata = c.metadataOf(out.color)
 	case out.color != lane.Baseline || colored(md) || out.trail != nil:
 		if md == nil {
 			md = metadata.MD{}
@@ -139,7 +160,8 @@ func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	if out.explained() {
 		out.rule = lane.OutgoingRule(ctx, process)
 	}
-	return context.WithValue(ctx, callKey{}, out), out
+	out.Context = ctx
+	return out
 }
 
 func (c *call) explained() bool { return c.asked || c.trail != nil }
@@ -147,15 +169,15 @@ func (c *call) explained() bool { return c.asked || c.trail != nil }
 // unary hands a call on. Route lines of the instance reach the caller parsed and bounded,
 // and only where it asked for them.
 func (c *config) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ctx, out := c.begin(ctx)
+	out := c.begin(ctx)
 	var lines []string
 	var err error
 	if out.explained() {
 		var trailer metadata.MD
-		err = invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
+		err = invoke(out, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
 		lines = out.lines(trailer)
 	} else {
-		err = invoke(ctx, method, req, reply, cc, opts...)
+		err = invoke(out, method, req, reply, cc, opts...)
 	}
 	for _, o := range opts {
 		if t, ok := o.(grpc.TrailerCallOption); ok {
@@ -193,9 +215,9 @@ func (c *call) lines(trailer metadata.MD) []string {
 }
 
 func (c *config) streams(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, out := c.begin(ctx)
+	out := c.begin(ctx)
 	out.stream = true
-	ctx, out.cancel = context.WithCancelCause(ctx)
+	ctx, out.cancel = context.WithCancelCause(out)
 	stream, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
 		err = cause(ctx, err)

@@ -15,7 +15,29 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
+// connections are the entries of all targets. It is immutable.
+type connections struct {
+	entries map[entryKey]*entry
+	// present finds the entries by the targets of the snapshot for which this was made:
+	// that takes no look at their names.
+	present map[*lane.Target]*entry
+}
+
+func newConnections(size int) *connections {
+	return &connections{make(map[entryKey]*entry, size), make(map[*lane.Target]*entry, size)}
+}
+
+// of returns the entry of a target, also of one of another snapshot; nil if there is none.
+func (c *connections) of(t *lane.Target) *entry {
+	if e := c.present[t]; e != nil {
+		return e
+	}
+	return c.entries[keyOf(t)]
+}
+
 type entryKey struct{ name, address string }
+
+func keyOf(t *lane.Target) entryKey { return entryKey{t.Name, t.Address} }
 
 // entry is an instance and the connection to it.
 type entry struct {

@@ -18,8 +18,8 @@ import (
 // the balancer publishes a new one only so that blocked calls pick again.
 type picker struct {
 	scope
-	among   *lane.Balancer
-	entries *atomic.Pointer[map[entryKey]*entry]
+	among *lane.Balancer
+	all   *atomic.Pointer[connections]
 }
 
 // Pick implements balancer.Picker.
@@ -32,31 +32,31 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err := choice.Err(); err != nil {
 		return balancer.PickResult{}, err // fails fast as UNAVAILABLE; wait-for-ready waits
 	}
-	entries := *p.entries.Load()
+	all := p.all.Load()
 	now := time.Now()
 	var t *lane.Target
 	if e := out.waits; e != nil && !e.failed() {
 		// The call stays with the connection that it waits for: every change of any
 		// connection has it pick again, and it is not to make another one each time.
-		t = p.among.Next(choice, now, func(t *lane.Target) bool { return entries[keyOf(t)] != e })
+		t = p.among.Next(choice, now, func(t *lane.Target) bool { return all.of(t) != e })
 	}
 	if t == nil {
 		t = p.among.Next(choice, now, nil)
 	}
-	if e := entries[keyOf(t)]; e != nil && e.ready() {
+	if e := all.of(t); e != nil && e.ready() {
 		return p.send(info.Ctx, out, e, t, choice)
 	}
-	return p.pickUnconnected(info.Ctx, out, entries, t, choice, now)
+	return p.pickUnconnected(info.Ctx, out, all, t, choice, now)
 }
 
 // pickUnconnected goes on from a target that is not connected: it is now being connected
 // to, and the call waits for that, unless another one that is as near is connected already.
 // Targets that cannot be connected to are passed over while there are others.
-func (p *picker) pickUnconnected(ctx context.Context, out *call, entries map[entryKey]*entry, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
+func (p *picker) pickUnconnected(ctx context.Context, out *call, all *connections, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
 	var tried []*lane.Target
 	var last error
 	for ; t != nil; t = p.among.Next(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
-		e := entries[keyOf(t)]
+		e := all.of(t)
 		switch {
 		case e == nil || e.shut(): // snapshot and connections are of different times: a new picker comes
 			p.among.Done(t, lane.Neutral, now)
@@ -77,11 +77,11 @@ func (p *picker) pickUnconnected(ctx context.Context, out *call, entries map[ent
 			return failedBefore || !local(choice, t) || local(choice, o)
 		}
 		other := p.among.Next(choice, now, func(o *lane.Target) bool {
-			connection := entries[keyOf(o)]
+			connection := all.of(o)
 			return connection == nil || !connection.ready() || !near(o)
 		})
 		if other != nil {
-			return p.send(ctx, out, entries[keyOf(other)], other, choice)
+			return p.send(ctx, out, all.of(other), other, choice)
 		}
 		out.waits = e
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -93,8 +93,6 @@ func (p *picker) pickUnconnected(ctx context.Context, out *call, entries map[ent
 func local(c lane.Choice, t *lane.Target) bool {
 	return contains(c.Targets[:c.Local], t)
 }
-
-func keyOf(t *lane.Target) entryKey { return entryKey{t.Name, t.Address} }
 
 func contains(targets []*lane.Target, t *lane.Target) bool {
 	return slices.ContainsFunc(targets, t.Same)
