@@ -138,7 +138,7 @@ func callFrom(ctx context.Context) *call {
 }
 
 // begin makes the context of a call, with its color in the metadata.
-func (c *config) begin(ctx context.Context) *call {
+func (c *config) begin(ctx context.Context) (context.Context, *call) {
 	process := c.dir.Process()
 	out := &call{color: lane.Outgoing(ctx, process), trail: lane.TrailFrom(ctx)}
 	c.dir.Used(out.color)
@@ -161,7 +161,7 @@ func (c *config) begin(ctx context.Context) *call {
 		out.rule = lane.OutgoingRule(ctx, process)
 	}
 	out.Context = ctx
-	return out
+	return out, out
 }
 
 func (c *call) explained() bool { return c.asked || c.trail != nil }
@@ -169,15 +169,15 @@ func (c *call) explained() bool { return c.asked || c.trail != nil }
 // unary hands a call on. Route lines of the instance reach the caller parsed and bounded,
 // and only where it asked for them.
 func (c *config) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	out := c.begin(ctx)
+	ctx, out := c.begin(ctx)
 	var lines []string
 	var err error
 	if out.explained() {
 		var trailer metadata.MD
-		err = invoke(out, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
+		err = invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
 		lines = out.lines(trailer)
 	} else {
-		err = invoke(out, method, req, reply, cc, opts...)
+		err = invoke(ctx, method, req, reply, cc, opts...)
 	}
 	for _, o := range opts {
 		if t, ok := o.(grpc.TrailerCallOption); ok {
@@ -215,9 +215,9 @@ func (c *call) lines(trailer metadata.MD) []string {
 }
 
 func (c *config) streams(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	out := c.begin(ctx)
+	ctx, out := c.begin(ctx)
 	out.stream = true
-	ctx, out.cancel = context.WithCancelCause(out)
+	ctx, out.cancel = context.WithCancelCause(ctx)
 	stream, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
 		err = cause(ctx, err)
