@@ -114,6 +114,7 @@ func start(ctx context.Context, cfg Config) (*embed.Etcd, error) {
 	c.InitialCluster = c.InitialClusterFromName(memberName)
 	c.EnableGRPCGateway = false
 	c.QuotaBackendBytes = cfg.QuotaBytes
+	c.BackendBatchLimit = batchLimit
 	c.MaxTxnOps = store.MaxTxnOps
 	c.MaxWalFiles, c.MaxSnapFiles = keepFiles, keepFiles
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
@@ -164,6 +165,12 @@ func (m *member) alarmed() bool {
 	}
 	return false
 }
+
+// batchLimit is how many changes of the database etcd gathers before it commits them; each
+// is on disk in the log before that. etcd holds a write against the size that the database
+// had at its last commit, by default up to 100 ms ago, in which a quick disk takes
+// hundreds of writes: this bounds by how many the quota can be passed.
+const batchLimit = 64
 
 // tend looks after the disk, the history and the quota.
 func (m *member) tend(ctx context.Context) {

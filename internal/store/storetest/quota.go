@@ -22,10 +22,7 @@ func RunQuota(t *testing.T, s store.Store, limit int) {
 	value := make([]byte, 64<<10)
 	n, err := 0, error(nil)
 	for ; err == nil; n++ {
-		// A store may pass its quota in a burst: etcd holds a write against the size that
-		// its database had when it last looked, and looks late while it gives space back.
-		// By how much is not promised; that it ends is.
-		if n*len(value) > 16*limit {
+		if n*len(value) > 2*limit {
 			t.Fatalf("%d bytes fit into %d", n*len(value), limit)
 		}
 		_, err = s.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: fmt.Sprintf("big/%d", n), Value: value}}})
