@@ -199,7 +199,7 @@ func TestRunExitStatus(t *testing.T) {
 		{"good", []string{"--no-listen", "--", "true"}, 0, ""},
 		{"killed", []string{"--no-listen", "--", "sh", "-c", "kill -KILL $$"}, 137, ""},
 		{"terminated", []string{"--no-listen", "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
-		{"never listens", []string{"--", "true"}, 1, "ended without ever listening on port 2"},
+		{"never listens", []string{"--", "true"}, 1, "give its own with --listen PORT, or say --no-listen"},
 		{"never listens and fails", []string{"--", "sh", "-c", "exit 9"}, 9, "ended without ever listening on port"},
 		{"no such command", []string{"--", "/does/not/exist"}, 1, `find the command "/does/not/exist"`},
 		{"no command", nil, 2, "write it after --"},
