@@ -23,6 +23,7 @@ type faulty struct {
 	writes, reads atomic.Pointer[error]
 	cut           atomic.Bool            // watches end
 	compacted     atomic.Bool            // the next watch is told so
+	stalled       atomic.Bool            // watches tell nothing for now
 	between       atomic.Pointer[func()] // runs once, after what a write read and before it is written
 }
 
@@ -93,6 +94,9 @@ func (f *faulty) Watch(ctx context.Context, prefix string, from uint64) <-chan s
 					continue
 				}
 				b.Err = store.ErrUnavailable
+			}
+			for f.stalled.Load() && ctx.Err() == nil {
+				<-look.C
 			}
 			if f.compacted.CompareAndSwap(true, false) {
 				b = store.Batch{Err: store.ErrCompacted}

@@ -44,6 +44,26 @@ func TestSessionExpires(t *testing.T) {
 	})
 }
 
+// TestEndedSessionWhileTheCacheLags: a session that was ended stays ended for who
+// asks again, however late the replica's own picture is.
+func TestEndedSessionWhileTheCacheLags(t *testing.T) {
+	t.Parallel()
+	r, f := startFaulty(t)
+	s := r.session(`{}`)
+	f.stalled.Store(true)
+	defer f.stalled.Store(false)
+	path := "/v1/sessions/" + s.Name
+	r.must(http.StatusNoContent, nil, "DELETE", path, nil)
+	for _, again := range []func() laneclient.Problem{
+		func() laneclient.Problem { return r.refuse(http.StatusNotFound, "DELETE", path, nil) },
+		func() laneclient.Problem { return r.renew(http.StatusNotFound, s.Name, 0).problem(t) },
+	} {
+		if p := again(); p.Type != laneclient.ProblemSessionGone {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 func TestSessionMistakes(t *testing.T) {
 	t.Parallel()
 	r := start(t)
