@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane"
@@ -92,6 +93,9 @@ type Config struct {
 	AccessLog *slog.Logger
 	// Metrics is where the gateway's metrics are registered. Nil: nowhere.
 	Metrics prometheus.Registerer
+	// Tracer gets one span for each request that the gateway forwards. Nil: none are
+	// made, and the trace context of a request passes as it came.
+	Tracer trace.TracerProvider
 
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
