@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane"
@@ -108,7 +109,9 @@ func (c *Config) validate() error {
 		errs = append(errs, errors.New("gateway: Views is required"))
 	}
 	for n, a := range c.Aliases {
-		if key := http.CanonicalHeaderKey(a); a == "" || reserved(key) {
+		// One that has a meaning to HTTP or to us is not to be had: stripping it would
+		// change the request. Those must not be trailers either.
+		if !httpguts.ValidHeaderFieldName(a) || !fitTrailer(http.CanonicalHeaderKey(a), nil, nil) {
 			errs = append(errs, fmt.Errorf("gateway: aliases[%d]: %q cannot carry a color", n, a))
 		}
 	}
@@ -131,16 +134,4 @@ func (c *Config) validate() error {
 		c.Now = time.Now
 	}
 	return errors.Join(errs...)
-}
-
-// reserved reports whether a header has a meaning to HTTP or to us that an alias
-// would break: stripping it would change the request.
-func reserved(key string) bool {
-	switch key {
-	case "Host", "Connection", "Content-Length", "Content-Type", "Transfer-Encoding", "Trailer", "Te", "Upgrade",
-		"Cookie", "Authorization", "Baggage", "Via", "Forwarded", "X-Forwarded-For",
-		headerColor, headerSignature, headerExplain, headerRoute:
-		return true
-	}
-	return false
 }

@@ -37,6 +37,9 @@ type call struct {
 	status   int
 	cause    error // why the answer is the gateway's own, or not whole
 
+	connection []string // Connection header of the upstream's answer
+	further    []string // lines of the route that it sent as headers and we send as trailers
+
 	mu       sync.Mutex
 	answered bool // no interim answer may be written any more
 }
@@ -75,7 +78,7 @@ func (c *call) serve(ctx context.Context) {
 	c.explain = trusted && len(r.Header[headerExplain]) > 0 && r.Header[headerExplain][0] == "1"
 	if !trusted {
 		delete(r.Header, headerExplain)
-		dropLookalikes(r.Header, g.cfg.Aliases)
+		dropClaims(r.Header, g.cfg.Aliases)
 	}
 	delete(r.Header, headerRoute)
 	c.decide(g.table(view), view.Snapshot, peer, trusted)
@@ -112,7 +115,7 @@ func (c *call) serve(ctx context.Context) {
 		c.fail(&failure{Status: http.StatusServiceUnavailable, Detail: err.Error()})
 		return
 	}
-	forwarded(r, peer, trusted)
+	forwarded(r, peer)
 	addVia(r, g.viaOf(r))
 	c.proxy(ctx)
 }
@@ -185,13 +188,7 @@ func clip(s string) string {
 }
 
 // hop is this gateway's line of the route.
-func (c *call) hop() lane.Hop {
-	h := lane.Hop{Service: c.decision.Service, Lane: c.choice.Lane, Rule: c.decision.Rule, Reason: c.choice.Reason}
-	if c.target != nil {
-		h.Instance = c.target.Name
-	}
-	return h
-}
+func (c *call) hop() lane.Hop { return c.choice.Hop(c.target, c.decision.Rule) }
 
 // fail answers in the gateway's own name.
 func (c *call) fail(f *failure) {
@@ -203,7 +200,7 @@ func (c *call) fail(f *failure) {
 	}
 	c.body.stop()
 	c.unfinished()
-	if c.explain && c.decision.Service != "" {
+	if c.tells() {
 		c.w.Header()[headerRoute] = []string{c.hop().String()}
 	}
 	f.write(c.w, c.grpc)

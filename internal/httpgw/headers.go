@@ -49,31 +49,49 @@ func dropHops(h http.Header) (upgrade string) {
 	return upgrade
 }
 
-// dropLookalikes removes headers that CGI, WSGI and their like would take for one that
-// carries a color: they know no difference between '-' and '_' in a name.
-func dropLookalikes(h http.Header, aliases []string) {
+// dropClaims removes what only a trusted peer may say: for whom it asks, and, in other
+// spelling, a color. CGI, WSGI and their like know no difference between '-' and '_' in a
+// name and would take the one for the other.
+func dropClaims(h http.Header, aliases []string) {
 	for name := range h {
 		if !strings.Contains(name, "_") {
+			if forwarding(name) {
+				delete(h, name)
+			}
 			continue
 		}
-		plain := strings.ReplaceAll(name, "_", "-")
-		same := func(other string) bool { return strings.EqualFold(strings.ReplaceAll(other, "_", "-"), plain) }
-		switch {
-		case same(headerColor), same(headerSignature), same(headerExplain), same(headerRoute), slices.ContainsFunc(aliases, same):
+		if plain := dashed(name); forwarding(plain) || laneways(plain, aliases) {
 			delete(h, name)
 		}
 	}
 }
 
-// forwarded tells the upstream who asked. Of an untrusted peer nothing that claims
-// the same is kept.
-func forwarded(r *http.Request, peer netip.Addr, trusted bool) {
-	h := r.Header
-	if !trusted {
-		for _, name := range [...]string{"Forwarded", "X-Real-Ip", "X-Forwarded-Port", "X-Forwarded-Server", headerFor, headerProto, headerHost} {
-			delete(h, name)
-		}
+// dashed is a name as those read it who know no difference between '-' and '_'.
+func dashed(name string) string {
+	if !strings.Contains(name, "_") {
+		return name
 	}
+	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
+// forwarding reports whether a header says for whom a proxy asks.
+func forwarding(key string) bool {
+	return key == "Forwarded" || key == "X-Real-Ip" || strings.HasPrefix(key, "X-Forwarded-")
+}
+
+// laneways reports whether a header, as [dashed] gives it, carries a color, proves one,
+// asks for the route or tells it.
+func laneways(key string, aliases []string) bool {
+	switch key {
+	case headerColor, headerSignature, headerExplain, headerRoute:
+		return true
+	}
+	return slices.ContainsFunc(aliases, func(alias string) bool { return dashed(alias) == key })
+}
+
+// forwarded tells the upstream who asked.
+func forwarded(r *http.Request, peer netip.Addr) {
+	h := r.Header
 	if peer.IsValid() {
 		from := peer.String()
 		if prior := h[headerFor]; len(prior) > 0 {

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-
-	"github.com/laneway-dev/laneway/lane"
 )
 
 // pass passes an upstream's answer on and closes its body. The error says that the
@@ -19,6 +17,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return c.switchProtocols(resp, w)
 	}
+	c.connection = resp.Header["Connection"]
 	dropHops(resp.Header)
 	h := c.w.Header()
 	maps.Copy(h, resp.Header)
@@ -28,9 +27,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	c.unfinished()
 	trailersOnly := c.grpc && len(h["Grpc-Status"]) > 0
 	c.routeLines(h, trailersOnly)
-	for key := range resp.Trailer {
-		h.Add("Trailer", key)
-	}
+	c.announce(h, resp)
 	c.w.WriteHeader(resp.StatusCode)
 	if trailersOnly {
 		return nil
@@ -50,50 +47,13 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 		}
 		h[http.TrailerPrefix+"Grpc-Status"] = []string{strconv.Itoa(code)}
 		h[http.TrailerPrefix+"Grpc-Message"] = []string{grpcMessage(message)}
+		c.routeTrailer(h, nil)
 		return nil
 	}
 	if err == nil {
 		c.trailers(h, resp)
 	}
 	return err
-}
-
-// routeLines puts our line before those of the upstream, or drops all where nobody
-// asked. A gRPC call gets them as trailers (see [call.trailers]), unless its answer
-// has only headers.
-func (c *call) routeLines(h http.Header, trailersOnly bool) {
-	lines := h[headerRoute]
-	lines = lines[:min(len(lines), lane.MaxTrailHops-1)]
-	switch {
-	case !c.explain || c.decision.Service == "":
-		delete(h, headerRoute)
-	case c.grpc && !trailersOnly:
-		if len(lines) > 0 { // of a server that writes them first; they are behind ours in the trailers
-			h[http.TrailerPrefix+headerRoute] = append([]string{c.hop().String()}, lines...)
-			delete(h, headerRoute)
-		} else {
-			h[http.TrailerPrefix+headerRoute] = []string{c.hop().String()}
-		}
-	default:
-		h[headerRoute] = append([]string{c.hop().String()}, lines...)
-	}
-}
-
-// trailers writes what came behind the body.
-func (c *call) trailers(h http.Header, resp *http.Response) {
-	for key, values := range resp.Trailer {
-		switch {
-		case len(values) == 0:
-		case key == headerRoute:
-			if c.explain {
-				h[http.TrailerPrefix+key] = append(h[http.TrailerPrefix+key], values...)
-			}
-		default:
-			// The prefix, and not the plain key, also where the key was announced: one
-			// that stands in the headers as well is another field.
-			h[http.TrailerPrefix+key] = values
-		}
-	}
 }
 
 // errClient wraps an error of writing to the client.

@@ -178,12 +178,16 @@ func TestForwardedHeaders(t *testing.T) {
 	t.Parallel()
 	inside := []string{
 		"X-Forwarded-For: 192.0.2.7, 127.0.0.5", "X-Forwarded-Proto: https", "X-Forwarded-Host: shop.test", "Forwarded: for=192.0.2.7", "X-Real-Ip: 192.0.2.7",
+		"X-Forwarded-Prefix: /admin", "X_Forwarded_For: 192.0.2.7", "X-Forwarded_Host: shop.test", "x_real_ip: 192.0.2.7",
 	}
 	outsider := newWorld(t, nil)
 	outsider.serve("api", "A1", "", http.HandlerFunc(headersOf))
 	_, body := outsider.get(outsider.edge, "api.lane.localhost", "/", inside...)
 	got := headers(t, body)
 	if got.Get("X-Forwarded-For") != "127.0.0.1" || got.Get("X-Forwarded-Proto") != "http" || got.Get("X-Forwarded-Host") != "api.lane.localhost" || got.Get("Forwarded")+got.Get("X-Real-Ip") != "" {
+		t.Errorf("of an outsider: %v", got)
+	}
+	if text := fmt.Sprint(got); strings.Contains(text, "192.0.2.7") || strings.Contains(text, "shop.test") || strings.Contains(text, "/admin") {
 		t.Errorf("of an outsider: %v", got)
 	}
 	trusted := newWorld(t, func(c *httpgw.Config) { c.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })

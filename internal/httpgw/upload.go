@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,23 +55,12 @@ func newUpload(r *http.Request, rc *http.ResponseController, aliases []string) *
 	if len(r.Trailer) > 0 {
 		u.from, u.to = r.Trailer, http.Header{}
 		for key := range r.Trailer {
-			if !unfitTrailer(key) && !slices.Contains(aliases, key) {
+			if fitTrailer(key, r.Header["Connection"], aliases) {
 				u.to[key] = nil
 			}
 		}
 	}
 	return u
-}
-
-// unfitTrailer reports whether a field must not come behind a body: what routing
-// and framing rest on has been decided by then, and a color may not slip in.
-func unfitTrailer(key string) bool {
-	switch key {
-	case headerColor, headerSignature, "Baggage", headerExplain, headerRoute,
-		"Transfer-Encoding", "Content-Length", "Host", "Trailer", "Connection", "Te", "Via":
-		return true
-	}
-	return false
 }
 
 // replayable reports whether another attempt could send the body from its start.
