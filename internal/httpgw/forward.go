@@ -45,9 +45,9 @@ func (c *call) forwardOut(ctx context.Context) {
 	switch {
 	case errors.Is(cause, errRequestTimeout):
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: fmt.Sprintf("%s sent no response in time", clip(r.URL.Host))})
-	case cause != nil || c.body.failed():
-		c.status = statusClientGone
-		c.breakOff()
+	case c.clientFault(cause):
+	case errors.Is(err, errUnasked):
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s switched to a protocol that was not asked for", clip(r.URL.Host))})
 	default:
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
 			"%s cannot be reached, and is no service or route here: check the name", clip(r.URL.Host))})

@@ -88,8 +88,8 @@ func (c *call) serve(ctx context.Context) {
 		return
 	}
 	c.upgrade = dropHops(r.Header)
-	if r.ProtoMajor != 1 || c.body != nil { // the connection is not free to be taken over
-		c.upgrade = ""
+	if r.ProtoMajor != 1 || c.body != nil || !r.ProtoAtLeast(1, 1) {
+		c.upgrade = "" // the connection is not free to be taken over; HTTP/1.0 knows no upgrade
 	}
 	if c.decision.Service == "" {
 		if c.s.inside && r.URL.IsAbs() {
@@ -147,8 +147,8 @@ func (c *call) malformed() *failure {
 	if !httpguts.ValidHeaderFieldName(r.Method) { // a method is a token too; HTTP/2 lets others in
 		return &failure{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the method %q is no token", clip(r.Method))}
 	}
-	if r.Host == "" && r.ProtoAtLeast(1, 1) {
-		return &failure{Status: http.StatusBadRequest, Detail: "the request has no host"}
+	if fault := hostFault(r); fault != "" {
+		return &failure{Status: http.StatusBadRequest, Detail: fault}
 	}
 	if strings.Contains(r.URL.RawQuery, " ") { // HTTP/2 lets it in; in HTTP/1.1 the target ends there
 		return &failure{Status: http.StatusBadRequest, Detail: "the request's query has a space in it: encode it as %20"}
@@ -168,14 +168,6 @@ func (g *Gateway) viaOf(r *http.Request) string {
 		return g.via[0]
 	}
 	return g.via[1]
-}
-
-// sameHost compares a server name with a Host header.
-func sameHost(name, host string) bool {
-	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && !strings.HasSuffix(host, "]") {
-		host = host[:colon]
-	}
-	return strings.EqualFold(strings.TrimSuffix(name, "."), strings.TrimSuffix(host, "."))
 }
 
 // clip shortens what a peer sent for a message.

@@ -26,7 +26,7 @@ const (
 func dropHops(h http.Header) (upgrade string) {
 	if connection := h["Connection"]; len(connection) > 0 {
 		if httpguts.HeaderValuesContainsToken(connection, "Upgrade") {
-			upgrade = h.Get("Upgrade")
+			upgrade = upgradeOf(h["Upgrade"])
 		}
 		for _, line := range connection {
 			for name := range strings.SplitSeq(line, ",") {
@@ -47,6 +47,24 @@ func dropHops(h http.Header) (upgrade string) {
 		h["Te"] = []string{"trailers"}
 	}
 	return upgrade
+}
+
+// upgradeOf is what an Upgrade header asks for, without other versions of HTTP, plain or
+// over TLS: the requests in such a tunnel would be routed, and colored, by nobody.
+func upgradeOf(lines []string) string {
+	var protocols []string
+	for _, line := range lines {
+		for protocol := range strings.SplitSeq(line, ",") {
+			protocol = strings.Trim(protocol, " \t")
+			name, _, _ := strings.Cut(protocol, "/")
+			switch strings.ToLower(name) {
+			case "", "h2c", "h2", "http", "tls":
+			default:
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	return strings.Join(protocols, ", ")
 }
 
 // dropClaims removes what only a trusted peer may say: for whom it asks, and, in other

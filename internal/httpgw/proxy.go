@@ -191,8 +191,18 @@ func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 	return nil
 }
 
-// roundTrip sends a request by what fits it best.
+// roundTrip sends a request by what fits it best. An answer 101 is one to an upgrade that
+// the client asked for.
 func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
+	resp, err := c.send(out)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols && !c.switches(resp) {
+		_ = resp.Body.Close() // the connection is of no more use
+		return nil, errUnasked
+	}
+	return resp, err
+}
+
+func (c *call) send(out *http.Request) (*http.Response, error) {
 	switch {
 	case c.grpc:
 		return c.g.h2.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
@@ -347,6 +357,8 @@ func (c *call) again(ctx context.Context, err error) bool {
 	switch {
 	case c.attempts >= MaxAttempts || ctx.Err() != nil:
 		return false // enough, or nobody waits any more, or the time is up
+	case c.body.failed():
+		return false // it will not be whole
 	case !c.body.replayable():
 		return false // part of it is gone
 	case neverSent(err):
@@ -398,14 +410,30 @@ func (c *call) failUpstream(ctx context.Context) {
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: "the call's deadline has passed"})
 	case errors.Is(cause, errRequestTimeout):
 		c.fail(&failure{Status: http.StatusGatewayTimeout, Detail: where + " sent no response in time: look at its load, or raise the route's timeouts.request"})
-	case cause != nil || c.body.failed():
-		c.status = statusClientGone
-		c.breakOff() // there is nobody to answer
+	case c.clientFault(cause):
 	case neverSent(c.cause):
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " cannot be reached: check that it listens at its registered address"})
+	case errors.Is(c.cause, errUnasked):
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " switched to a protocol that was not asked for"})
 	default:
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: where + " broke off before it answered"})
 	}
+}
+
+// clientFault reports whether an exchange failed by what the client did, and answers it as
+// far as it can be: cause is that of the exchange's context. It panics as [call.breakOff]
+// does.
+func (c *call) clientFault(cause error) bool {
+	fault := c.body.fault()
+	switch {
+	case cause != nil || fault == nil && c.body.failed():
+		c.status = statusClientGone
+		c.breakOff() // there is nobody to answer
+	case fault != nil:
+		c.fail(&failure{Status: http.StatusBadRequest, Detail: "the request's body is not well formed: " + clip(fault.Error())})
+		return true
+	}
+	return false
 }
 
 // grpcDeadline reports whether the deadline that a gRPC call brought has passed. Its

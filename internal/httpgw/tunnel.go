@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,19 +182,42 @@ func (c *call) hijack() (*clientConn, error) {
 // errUnasked is returned for an answer 101 that nobody asked for.
 var errUnasked = errors.New("the upstream switched protocols unasked")
 
-// switchProtocols joins client and upstream after an answer 101.
-func (c *call) switchProtocols(resp *http.Response, w *watch) error {
-	upstream, ok := resp.Body.(io.ReadWriteCloser)
-	asked := resp.Header.Get("Upgrade")
-	if !ok || c.upgrade == "" || asked == "" {
-		return errUnasked
+// switches reports whether an answer 101 is to what the client asked for: RFC 9110,
+// section 7.8.
+func (c *call) switches(resp *http.Response) bool {
+	_, ok := resp.Body.(io.ReadWriteCloser) // it says so in Connection and Upgrade
+	if !ok || c.upgrade == "" {
+		return false
 	}
+	for _, line := range resp.Header["Upgrade"] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			if protocol = strings.Trim(protocol, " \t"); protocol != "" && !listed(c.upgrade, protocol) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// listed reports whether a protocol is among those of an Upgrade header.
+func listed(upgrade, protocol string) bool {
+	for asked := range strings.SplitSeq(upgrade, ",") {
+		if strings.EqualFold(strings.Trim(asked, " \t"), protocol) {
+			return true
+		}
+	}
+	return false
+}
+
+// switchProtocols joins client and upstream after an answer 101 of [call.roundTrip].
+func (c *call) switchProtocols(resp *http.Response, w *watch) error {
+	upstream := resp.Body.(io.ReadWriteCloser) //nolint:forcetypeassert // see switches
+	to := resp.Header["Upgrade"]
 	w.stop() // the tunnel has a watch of its own
-	connection := resp.Header
-	dropHops(connection)
-	h := connection
+	h := resp.Header
+	dropHops(h)
 	c.routeLines(h, false)
-	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{asked}
+	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, to
 	client, err := c.hijack()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package httpgw
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type upload struct {
 	untouched atomic.Bool // nothing has been read
 	done      atomic.Bool // EOF has been read
 	broken    atomic.Bool // the client's side broke off, or was not well formed
+	garbled   atomic.Bool // it was not well formed; set before broken
 	ours      atomic.Bool // we have broken reading off
 
 	mu       sync.Mutex // held while reading
@@ -121,7 +123,10 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	}
 	if err != nil {
 		u.err = err
-		u.broken.Store(!errors.Is(err, io.EOF) && !u.ours.Load())
+		if failed := !errors.Is(err, io.EOF) && !u.ours.Load(); failed {
+			u.garbled.Store(!gone(err))
+			u.broken.Store(true)
+		}
 		if errors.Is(err, io.EOF) {
 			u.done.Store(true)
 			for key := range u.to {
@@ -178,6 +183,23 @@ func (u *upload) save(p []byte) {
 
 // failed reports whether the client's side broke off or was not well formed.
 func (u *upload) failed() bool { return u != nil && u.broken.Load() }
+
+// fault says how the client's body was not well formed; nil: it broke off at the most.
+func (u *upload) fault() error {
+	if u == nil || !u.garbled.Load() {
+		return nil
+	}
+	u.mu.Lock() // not for long: all further reads give the error
+	defer u.mu.Unlock()
+	return u.err
+}
+
+// gone reports whether an error of reading a body says that its client is gone, or has
+// ended its direction. All others are of what it sent.
+func gone(err error) bool {
+	var network net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network)
+}
 
 // stop ends all reading and returns when nobody reads any more.
 func (u *upload) stop() {
