@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 
 	"github.com/laneway-dev/laneway/internal/run"
@@ -44,6 +45,9 @@ func usageError(err error) error { return &exitError{code: exitUsage, err: err} 
 
 func main() {
 	ctx, stop := run.Signals(context.Background())
+	// What libraries print of peers is nothing to whoever called a command; the server
+	// has a log for it.
+	log.SetOutput(io.Discard)
 	root := newRootCommand(os.Stdin, os.Stdout, os.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -220,6 +221,9 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 		cfg: cfg, metrics: newMetrics(), listeners: map[string]net.Listener{}, tokenFile: a.getenv(laneclient.EnvTokenFile),
 		log: telemetry.NewLog(a.stderr, cfg.Log.Format, level, isTerminal(a.stderr)),
 	}
+	library := telemetry.LibraryLog(n.log) // what has no other way to tell of peers: transports of net/http
+	log.SetFlags(library.Flags())
+	log.SetOutput(library.Writer())
 	n.group = run.Group{Drain: time.Duration(cfg.Drain) + closeDrain, Log: n.log}
 	defer func() {
 		for _, f := range slices.Backward(n.close) {
@@ -345,7 +349,7 @@ func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler, drain 
 		Handler: handler, Protocols: &protocols,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return base },
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:    telemetry.LibraryLog(log),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(l) }()

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +108,7 @@ func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Serv
 		HTTP2:             http2Config(),
 		Protocols:         new(http.Protocols),
 		ConnContext:       withConn,
-		ErrorLog:          slog.NewLogLogger(errorLog{g.cfg.Log.Handler()}, slog.LevelDebug),
+		ErrorLog:          telemetry.LibraryLog(g.cfg.Log),
 	}
 	s.Protocols.SetHTTP1(true)
 	if config != nil {
@@ -120,27 +118,6 @@ func (g *Gateway) newServer(handler http.Handler, config *tls.Config) *http.Serv
 	}
 	return s
 }
-
-// errorLog passes on what net/http has to say, which is about peers, under one
-// constant message.
-type errorLog struct{ slog.Handler }
-
-// Handle makes the text an attribute. A panic of a handler is our mistake.
-func (q errorLog) Handle(ctx context.Context, r slog.Record) error {
-	level := slog.LevelDebug
-	if strings.Contains(r.Message, "panic serving") {
-		level = slog.LevelError
-	}
-	if !q.Handler.Enabled(ctx, level) {
-		return nil
-	}
-	out := slog.NewRecord(r.Time, level, "http server", r.PC)
-	out.AddAttrs(slog.String(telemetry.KeyError, r.Message))
-	return q.Handler.Handle(ctx, out)
-}
-
-// Enabled lets Handle decide: a panic is told at a higher level than the rest.
-func (q errorLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func closeListeners(l Listeners) error {
 	var err error
