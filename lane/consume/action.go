@@ -1,0 +1,146 @@
+package consume
+
+import (
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// Action is something that a Core's caller has to do. Actions are done in their order. Those
+// that a [Core.Step] returned, and what they point to but for messages, records, notes and
+// writes, are good until the next Step.
+type Action interface{ action() }
+
+// Propose: send a write to the registry and tell of the answer by [Answered]. Attempt is 1 at
+// first; a write in doubt is proposed again, unchanged, and then the caller waits a while
+// before it sends, longer with each attempt.
+type Propose struct {
+	*Write
+	Attempt int
+}
+
+// Fetch: read from the engine and answer by [Fetched]. One fetch is under way for a run.
+type Fetch struct {
+	Run       uint64
+	Partition Partition
+	Cursor    lane.Name
+	From      int64
+	Filter    Filter
+	Max       int
+}
+
+// Dispatch: hand a message to a member of a lane that is in this process.
+type Dispatch struct {
+	Run    uint64
+	Cursor lane.Name
+	Lane   lane.Name // whose member; zero: the baseline
+	*Message
+	// Redelivered: it may have been dispatched before.
+	Redelivered bool
+	Reason      lane.Reason
+}
+
+// Withdraw: a run was given up. What its consumers still hold is no longer theirs; what they
+// say of it is passed over, and so is what is still being fetched for it. In is empty, or
+// how many messages were still with consumers.
+type Withdraw struct {
+	Run    uint64
+	Cursor lane.Name
+	In     int
+	Why    Why
+}
+
+// Requeue: append the message to the group's retry topic, to be given out after its delay,
+// and tell of it by [Settled] once it is stored. It carries its color, attempts, error and
+// origin, and an ID by which a copy is known.
+type Requeue struct {
+	Run    uint64
+	Offset int64
+	*Message
+}
+
+// Bury: append the message to the group's dead-letter topic and tell of it by [Settled] once
+// it is stored.
+type Bury struct {
+	Run    uint64
+	Offset int64
+	*Message
+	Why BuryReason
+}
+
+// BuryReason says why a message is dead. The list is closed.
+type BuryReason string
+
+// Reasons of dead letters.
+const (
+	BuryAttempts      BuryReason = "attempts-used-up"
+	BuryStrictEnded   BuryReason = "strict-lane-ended"
+	BuryStrictUnknown BuryReason = "strict-lane-unknown"
+)
+
+// Resolve: turn a group's start into an offset, and answer by [Resolved].
+type Resolve struct {
+	Partition Partition
+	Start     Start
+}
+
+// Arm: tell of a timer by [Fired] after a while. An earlier one of the same name is replaced.
+type Arm struct {
+	Timer Timer
+	After time.Duration
+}
+
+// Disarm: forget a timer.
+type Disarm struct{ Timer Timer }
+
+// Mirror: tell the engine the lowest unsettled offset of a cursor. It may be left out.
+type Mirror struct {
+	Partition Partition
+	Cursor    lane.Name
+	Offset    int64
+}
+
+// AlarmKind is what is wrong. The list is closed.
+type AlarmKind string
+
+// Kinds of alarms.
+const (
+	AlarmRetention    AlarmKind = "retention-lost" // messages were deleted unread
+	AlarmTruncated    AlarmKind = "log-truncated"  // the log ends below what was noted, or is another one: the partition is stopped
+	AlarmRegistry     AlarmKind = "registry-lost"  // the lease may have run out: moves stand still
+	AlarmRegistryBack AlarmKind = "registry-back"
+	AlarmHandover     AlarmKind = "handover-cut" // a release did not wait for what is in flight any longer
+)
+
+// Alarm: tell people.
+type Alarm struct {
+	Kind      AlarmKind
+	Partition Partition
+	Cursor    lane.Name
+	From      int64 // AlarmRetention: offsets from From on,
+	Count     int64 // so many of them (messages of other cursors may be among them); AlarmHandover: messages in flight
+}
+
+// Moved: moves that were proposed have taken place.
+type Moved struct{ *Write }
+
+// Refused: a write did not take place. Its moves are looked at anew.
+type Refused struct{ *Write }
+
+// Stopped follows [Stop] when every cursor is released. Nothing follows it.
+type Stopped struct{}
+
+func (*Propose) action()  {}
+func (*Fetch) action()    {}
+func (*Dispatch) action() {}
+func (*Withdraw) action() {}
+func (*Requeue) action()  {}
+func (*Bury) action()     {}
+func (*Resolve) action()  {}
+func (*Arm) action()      {}
+func (*Disarm) action()   {}
+func (*Mirror) action()   {}
+func (*Alarm) action()    {}
+func (*Moved) action()    {}
+func (*Refused) action()  {}
+func (*Stopped) action()  {}
