@@ -3,6 +3,7 @@ package lane
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -27,18 +28,20 @@ func HostLabel(name Name, sub string) string {
 	if len(label) <= maxLabelBytes || len(name) > MaxNameBytes {
 		return label
 	}
-	sum := sha256.Sum256([]byte(sub))
-	hash := hex.EncodeToString(sum[:])[:hostHashBytes]
 	keep := maxLabelBytes - len(name) - len(hostSeparator) - 1 - hostHashBytes
-	return string(name) + hostSeparator + strings.TrimRight(sub[:keep], "-") + "-" + hash
+	return string(name) + hostSeparator + strings.TrimRight(sub[:keep], "-") + "-" + hostHash(sub)
+}
+
+func hostHash(sub string) string {
+	sum := sha256.Sum256([]byte(sub))
+	return hex.EncodeToString(sum[:])[:hostHashBytes]
 }
 
 // SplitHostLabel takes a host label, in lower case, apart: "green--api" gives "green"
 // and "api".
 // A label without a lane tag gives the zero Name and the label itself. Where what
 // stands before "--" is no lane name, ok is false. A sub that [HostLabel] has
-// shortened is returned as it stands: compare HostLabel(name, candidate) with the
-// whole label to find whose it is.
+// shortened is returned as it stands: [HostLabels] tell whose it is.
 func SplitHostLabel(label string) (name Name, sub string, ok bool) {
 	before, after, tagged := strings.Cut(label, hostSeparator)
 	if !tagged {
@@ -49,4 +52,42 @@ func SplitHostLabel(label string) (name Name, sub string, ok bool) {
 		return Baseline, label, false
 	}
 	return name, after, true
+}
+
+// HostLabels tell whose a host label is that [HostLabel] has shortened. The zero value knows
+// nobody. [HostLabels.Add] may not be called at once with other methods.
+type HostLabels struct {
+	byHash map[string][]string // what may be cut, by how it ends then
+}
+
+// Add notes a sub, where there is a lane in which its label is shortened.
+func (h *HostLabels) Add(sub string) {
+	if MaxNameBytes+len(hostSeparator)+len(sub) <= maxLabelBytes {
+		return
+	}
+	hash := hostHash(sub)
+	if slices.Contains(h.byHash[hash], sub) {
+		return
+	}
+	if h.byHash == nil {
+		h.byHash = map[string][]string{}
+	}
+	h.byHash[hash] = append(h.byHash[hash], sub)
+}
+
+// Whose returns the subs whose label in the lane is label, in lower case, and shortened;
+// nearly always it is one at the most.
+func (h *HostLabels) Whose(label string) []string {
+	name, sub, ok := SplitHostLabel(label)
+	cut := len(sub) - hostHashBytes
+	if !ok || name == Baseline || len(h.byHash) == 0 || cut <= 0 || sub[cut-1] != '-' {
+		return nil
+	}
+	var out []string
+	for _, candidate := range h.byHash[sub[cut:]] {
+		if candidate != sub && HostLabel(name, candidate) == label {
+			out = append(out, candidate)
+		}
+	}
+	return out
 }

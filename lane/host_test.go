@@ -1,6 +1,7 @@
 package lane_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,39 @@ func TestSplitHostLabel(t *testing.T) {
 		name, sub, ok := lane.SplitHostLabel(tc.label)
 		if name != tc.name || sub != tc.sub || ok != tc.ok {
 			t.Errorf("SplitHostLabel(%q) = %q, %q, %v; want %q, %q, %v", tc.label, name, sub, ok, tc.name, tc.sub, tc.ok)
+		}
+	}
+}
+
+func TestHostLabels(t *testing.T) {
+	var labels lane.HostLabels
+	long := strings.Repeat("s", 30)
+	one, two, short := long+"-one", long+"-two", "api"
+	if got := labels.Whose(lane.HostLabel(lane.Name(strings.Repeat("l", 40)), one)); got != nil {
+		t.Errorf("the zero value knows %q", got)
+	}
+	for _, sub := range []string{one, two, short, one} {
+		labels.Add(sub)
+	}
+	for length := 1; length <= 40; length++ {
+		if length == 2 {
+			continue // no lane name
+		}
+		name := lane.Name(strings.Repeat("l", length))
+		for _, sub := range []string{one, two, short} {
+			label := lane.HostLabel(name, sub)
+			var want []string
+			if label != string(name)+"--"+sub {
+				want = []string{sub}
+			}
+			if got := labels.Whose(label); !slices.Equal(got, want) {
+				t.Errorf("%q: got %q, want %q", label, got, want)
+			}
+		}
+	}
+	for _, label := range []string{"", "-", "a--", "a---", "a--01c4e7b2", "a---01c4e7b2", one, "xn--01c4e7b2-01c4e7b2"} {
+		if got := labels.Whose(label); got != nil {
+			t.Errorf("%q: got %q", label, got)
 		}
 	}
 }

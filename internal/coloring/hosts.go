@@ -15,7 +15,7 @@ type hosts struct {
 	wild   map[string]paths // by what stands behind the '*', with its dot
 	any    paths
 	domain []string // ".<domain>" and ".<cluster>.<domain>"
-	short  map[string][]string
+	short  lane.HostLabels
 }
 
 // paths are the routes of one host, longest prefix first.
@@ -34,7 +34,7 @@ type found struct {
 }
 
 func compileHosts(routes []laneclient.Route, opts *Options) *hosts {
-	h := &hosts{exact: map[string]paths{}, wild: map[string]paths{}, short: map[string][]string{}}
+	h := &hosts{exact: map[string]paths{}, wild: map[string]paths{}}
 	if opts.Domain != "" {
 		domain := strings.ToLower(strings.Trim(opts.Domain, "."))
 		h.domain = append(h.domain, "."+domain)
@@ -43,7 +43,7 @@ func compileHosts(routes []laneclient.Route, opts *Options) *hosts {
 		}
 	}
 	for _, service := range opts.Services {
-		h.shortened(service)
+		h.short.Add(service)
 	}
 	for n := range routes {
 		src := &routes[n]
@@ -73,28 +73,12 @@ func (h *hosts) add(src *laneclient.Route, cluster string) {
 	}
 	h.exact[host] = append(h.exact[host], r)
 	label, rest, _ := strings.Cut(host, ".")
-	h.shortened(label)
+	h.short.Add(label)
 	if cluster != "" && rest != "" {
 		clustered := label + "." + strings.ToLower(cluster) + "." + rest
 		h.exact[clustered] = append(h.exact[clustered], r)
 	}
 }
-
-// shortened notes a label that [lane.HostLabel] may have to cut, under the hash
-// that it then ends with.
-func (h *hosts) shortened(label string) {
-	// With the longest lane name the label is certainly cut, if any cuts it.
-	longest := lane.Name(strings.Repeat("a", lane.MaxNameBytes))
-	if cut := lane.HostLabel(longest, label); !strings.HasSuffix(cut, "--"+label) {
-		hash := cut[len(cut)-hashDigits:]
-		if !slices.Contains(h.short[hash], label) {
-			h.short[hash] = append(h.short[hash], label)
-		}
-	}
-}
-
-// hashDigits is how many digits of a hash a shortened label ends with.
-const hashDigits = 8
 
 func (p paths) sort() {
 	slices.SortStableFunc(p, func(a, b *route) int {
@@ -132,7 +116,7 @@ func (h *hosts) find(dir *lane.Snapshot, host, path string, inside bool) (f foun
 		tag, sub = lane.Baseline, label
 	}
 	f.tag = tag
-	candidates := h.uncut(tag, label, sub)
+	candidates := h.short.Whose(label)
 	if tag != lane.Baseline {
 		if f.route = h.exact[host[len(label)-len(sub):]].find(path); f.route != nil {
 			return f.of(f.route), true
@@ -174,20 +158,6 @@ func (h *hosts) find(dir *lane.Snapshot, host, path string, inside bool) (f foun
 func (f found) of(r *laneclient.Route) found {
 	f.route, f.service = r, r.Service
 	return f
-}
-
-// uncut lists the labels that, tagged, would have been cut to label.
-func (h *hosts) uncut(tag lane.Name, label, sub string) []string {
-	if tag == lane.Baseline || len(h.short) == 0 || len(sub) <= hashDigits || sub[len(sub)-hashDigits-1] != '-' {
-		return nil
-	}
-	var out []string
-	for _, candidate := range h.short[sub[len(sub)-hashDigits:]] {
-		if lane.HostLabel(tag, candidate) == label {
-			out = append(out, candidate)
-		}
-	}
-	return out
 }
 
 // cleanHost takes the port and a dot at the end off a host and lowers its case. It
