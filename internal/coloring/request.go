@@ -53,14 +53,23 @@ func RequestOf(in *laneclient.HTTPRequest) (req *Request, faults []laneclient.Fi
 	return req, faults
 }
 
-// Protocol is the protocol that a request asks for: gRPC by its method and content
-// type, as its specification has them, else HTTP.
+// Protocol is the protocol that a request asks for: that of [IsGRPC], else HTTP.
 func (r *Request) Protocol() string {
-	rest, grpc := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
-	if grpc && r.Method == http.MethodPost && (rest == "" || rest[0] == '+' || rest[0] == ';') {
+	if IsGRPC(r.Method, r.Header) {
 		return lane.GRPC
 	}
 	return lane.HTTP
+}
+
+// IsGRPC reports whether a request over HTTP/2 is a gRPC call: by its method and content
+// type, as the specification of gRPC has them.
+func IsGRPC(method string, h http.Header) bool {
+	contentType := h["Content-Type"]
+	if method != http.MethodPost || len(contentType) == 0 {
+		return false
+	}
+	rest, grpc := strings.CutPrefix(contentType[0], "application/grpc")
+	return grpc && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // Explain says who would get a request by the table and view, and why. node is who

@@ -7,6 +7,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 // StatusOK is the status of a rule or route without a mistake.
@@ -71,7 +72,7 @@ func Compile(routes []laneclient.Route, list []laneclient.Rule, opts Options) *T
 func (t *Table) Decide(dir *lane.Snapshot, req *Request) Decision {
 	f, _ := t.hosts.find(dir, cleanHost(req.Host), req.Path, req.Inside)
 	d := Decision{Service: f.service, Route: f.route}
-	came, malformed := lane.Extract(Carrier(req.Header), t.aliases...)
+	came, malformed := lane.Extract(lanehttp.Carrier(req.Header), t.aliases...)
 	d.Malformed = malformed
 	signed := came != lane.Baseline && t.signing != nil && t.signedBy(req, came)
 	d.Dropped = !req.Trusted && !signed && (came != lane.Baseline || malformed > 0)
@@ -89,7 +90,7 @@ func (t *Table) Decide(dir *lane.Snapshot, req *Request) Decision {
 }
 
 func (t *Table) signedBy(req *Request, color lane.Name) bool {
-	v := req.Header[signatureKey]
+	v := req.Header[lanehttp.SignatureKey]
 	return len(v) == 1 && t.signing.Verify(v[0], color, req.Now) == nil
 }
 
@@ -114,31 +115,3 @@ func exists(dir *lane.Snapshot, name lane.Name) bool {
 	l, ok := dir.Lane(name)
 	return ok && l.State != lane.Ended
 }
-
-// Carrier reads and writes colors in the headers of net/http, as [lane.Carrier].
-// Unlike http.Header it need not canonicalize the usual names at each call. A key
-// that is not one of lane's must be in canonical form.
-type Carrier http.Header
-
-const signatureKey = "V-Traffic-Lane-Sig"
-
-func canonical(key string) string {
-	switch key {
-	case lane.Header:
-		return "V-Traffic-Lane"
-	case lane.BaggageHeader:
-		return "Baggage"
-	case lane.SignatureHeader:
-		return signatureKey
-	}
-	return key
-}
-
-// Values returns all values of key.
-func (c Carrier) Values(key string) []string { return c[canonical(key)] }
-
-// Set replaces all values of key.
-func (c Carrier) Set(key, value string) { c[canonical(key)] = []string{value} }
-
-// Del removes all values of key.
-func (c Carrier) Del(key string) { delete(c, canonical(key)) }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 // forwardOut sends a request in absolute form, for a host that is none of ours, out
@@ -18,8 +18,8 @@ func (c *call) forwardOut(ctx context.Context) {
 		c.fail(&failure{Status: http.StatusBadRequest, Detail: "the proxy takes http:// addresses without user; for https use CONNECT"})
 		return
 	}
-	lane.Strip(coloring.Carrier(r.Header), c.g.cfg.Aliases...)
-	delete(r.Header, headerExplain)
+	lane.Strip(lanehttp.Carrier(r.Header), c.g.cfg.Aliases...)
+	delete(r.Header, lanehttp.ExplainKey)
 	addVia(r, c.g.viaOf(r))
 	ctx, cancel := c.exchange(ctx)
 	defer cancel(nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 // call is one request on its way.
@@ -75,12 +76,12 @@ func (c *call) serve(ctx context.Context) {
 	}
 	peer := peerOf(r)
 	trusted := c.s.inside || g.trusts(peer)
-	c.explain = trusted && len(r.Header[headerExplain]) > 0 && r.Header[headerExplain][0] == "1"
+	c.explain = trusted && lane.WantsRoute(lanehttp.Carrier(r.Header))
 	if !trusted {
-		delete(r.Header, headerExplain)
+		delete(r.Header, lanehttp.ExplainKey)
 		dropClaims(r.Header, g.cfg.Aliases)
 	}
-	delete(r.Header, headerRoute)
+	delete(r.Header, lanehttp.RouteKey)
 	c.decide(g.table(view), view.Snapshot, peer, trusted)
 
 	if r.Method == http.MethodConnect {
@@ -101,8 +102,8 @@ func (c *call) serve(ctx context.Context) {
 		return
 	}
 	color := c.decision.Color
-	lane.Strip(coloring.Carrier(r.Header), g.cfg.Aliases...)
-	lane.Inject(coloring.Carrier(r.Header), color)
+	lane.Strip(lanehttp.Carrier(r.Header), g.cfg.Aliases...)
+	lane.Inject(lanehttp.Carrier(r.Header), color)
 	if color != lane.Baseline {
 		g.cfg.Used(color)
 	}
@@ -193,7 +194,7 @@ func (c *call) fail(f *failure) {
 	c.body.stop()
 	c.unfinished()
 	if c.tells() {
-		c.w.Header()[headerRoute] = []string{c.hop().String()}
+		c.w.Header()[lanehttp.RouteKey] = []string{c.hop().String()}
 	}
 	f.write(c.w, c.grpc)
 }

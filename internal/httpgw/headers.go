@@ -7,18 +7,17 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 // Names of headers in the form that net/http keeps them in.
 const (
-	headerColor     = "V-Traffic-Lane"
-	headerSignature = "V-Traffic-Lane-Sig"
-	headerExplain   = "X-Laneway-Explain"
-	headerRoute     = "X-Laneway-Route"
-	headerVia       = "Via"
-	headerFor       = "X-Forwarded-For"
-	headerProto     = "X-Forwarded-Proto"
-	headerHost      = "X-Forwarded-Host"
+	headerVia   = "Via"
+	headerFor   = "X-Forwarded-For"
+	headerProto = "X-Forwarded-Proto"
+	headerHost  = "X-Forwarded-Host"
 )
 
 // dropHops removes what belongs to one connection only: RFC 9110, section 7.6.1.
@@ -101,7 +100,7 @@ func forwarding(key string) bool {
 // asks for the route or tells it.
 func laneways(key string, aliases []string) bool {
 	switch key {
-	case headerColor, headerSignature, headerExplain, headerRoute:
+	case lanehttp.ColorKey, lanehttp.SignatureKey, lanehttp.ExplainKey, lanehttp.RouteKey:
 		return true
 	}
 	return slices.ContainsFunc(aliases, func(alias string) bool { return dashed(alias) == key })
@@ -165,15 +164,9 @@ func addVia(r *http.Request, via string) {
 	r.Header[headerVia] = []string{via}
 }
 
-// isGRPC reports whether a request is a gRPC call: by content type, over HTTP/2.
+// isGRPC reports whether a request is a gRPC call, which is one over HTTP/2.
 // grpc-web is not: it is spoken by http endpoints.
-func isGRPC(r *http.Request) bool {
-	if r.ProtoMajor != 2 || r.Method != http.MethodPost {
-		return false
-	}
-	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
-}
+func isGRPC(r *http.Request) bool { return r.ProtoMajor == 2 && coloring.IsGRPC(r.Method, r.Header) }
 
 // idempotent reports whether a method may be repeated: RFC 9110, section 9.2.2.
 func idempotent(method string) bool {

@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -110,14 +112,7 @@ func (c *call) proxy(ctx context.Context) {
 	out := c.outgoing(ctx)
 
 	var tried [MaxAttempts]*lane.Target
-	wasTried := func(t *lane.Target) bool {
-		for _, was := range tried[:c.attempts] {
-			if was.Service == t.Service && was.Name == t.Name {
-				return true
-			}
-		}
-		return false
-	}
+	wasTried := func(t *lane.Target) bool { return slices.ContainsFunc(tried[:c.attempts], t.Same) }
 	var avoid func(*lane.Target) bool // nil: nobody, which is cheaper
 	for {
 		target := c.g.balancer.Next(c.choice, c.g.now(), avoid)
@@ -335,7 +330,7 @@ func (c *call) early(code int, header textproto.MIMEHeader) error {
 	clear(h)
 	maps.Copy(h, http.Header(header))
 	dropHops(h)
-	delete(h, headerRoute)
+	delete(h, lanehttp.RouteKey)
 	c.w.WriteHeader(code)
 	clear(h)
 	maps.Copy(h, final)

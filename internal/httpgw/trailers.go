@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 // fitTrailer reports whether a field may come behind a body. What decides of routing,
@@ -48,7 +49,7 @@ func controls(key string) bool {
 // announced: net/http would write the header's value there, too.
 func (c *call) announce(h http.Header, resp *http.Response) {
 	for key := range resp.Trailer {
-		if _, both := h[key]; !both && (c.fit(key) || key == headerRoute && c.tells()) {
+		if _, both := h[key]; !both && (c.fit(key) || key == lanehttp.RouteKey && c.tells()) {
 			h.Add("Trailer", key)
 		}
 	}
@@ -63,7 +64,7 @@ func (c *call) trailers(h http.Header, resp *http.Response) {
 			h[http.TrailerPrefix+key] = values
 		}
 	}
-	c.routeTrailer(h, resp.Trailer[headerRoute])
+	c.routeTrailer(h, resp.Trailer[lanehttp.RouteKey])
 }
 
 // fit reports whether a trailer of the answer is passed on.
@@ -81,27 +82,27 @@ func (c *call) tells() bool { return c.explain && c.decision.Service != "" }
 // A gRPC call gets them as trailers (see [call.routeTrailer]), unless its answer has only
 // headers.
 func (c *call) routeLines(h http.Header, trailersOnly bool) {
-	lines := h[headerRoute]
-	delete(h, headerRoute)
+	lines := h[lanehttp.RouteKey]
+	delete(h, lanehttp.RouteKey)
 	switch {
 	case !c.tells():
 	case c.grpc && !trailersOnly:
 		c.further = lines // of a server that writes them first
 	default:
-		h[headerRoute] = lane.AppendHops(nil, c.hop(), lines)
+		h[lanehttp.RouteKey] = lane.AppendHops(nil, c.hop(), lines)
 	}
 }
 
 // routeTrailer writes the lines of the route that go behind the body: for gRPC all of them,
 // else those that the upstream sent there.
 func (c *call) routeTrailer(h http.Header, further []string) {
-	const key = http.TrailerPrefix + headerRoute
+	const key = http.TrailerPrefix + lanehttp.RouteKey
 	switch {
 	case !c.tells():
 	case c.grpc:
 		h[key] = lane.AppendHops(nil, c.hop(), append(c.further, further...))
 	case len(further) > 0:
-		head := h[headerRoute] // begins with our line
+		head := h[lanehttp.RouteKey] // begins with our line
 		lines := lane.AppendHops(nil, c.hop(), slices.Concat(head[1:], further))
 		if lines = lines[len(head):]; len(lines) > 0 {
 			h[key] = lines

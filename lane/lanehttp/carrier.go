@@ -9,43 +9,50 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// carrier is a header as a lane.Carrier, as http.Header is, but without an allocation to
-// find out how the names of package lane are written in one.
-type carrier http.Header
-
-// The names of package lane as net/http writes them.
+// The names of package lane as the table of an http.Header has them.
 const (
-	headerKey    = "V-Traffic-Lane"
-	signatureKey = "V-Traffic-Lane-Sig"
-	baggageKey   = "Baggage"
-	explainKey   = "X-Laneway-Explain"
-	routeKey     = "X-Laneway-Route"
+	ColorKey     = "V-Traffic-Lane"     // lane.Header
+	SignatureKey = "V-Traffic-Lane-Sig" // lane.SignatureHeader
+	BaggageKey   = "Baggage"            // lane.BaggageHeader
+	ExplainKey   = "X-Laneway-Explain"  // lane.ExplainHeader
+	RouteKey     = "X-Laneway-Route"    // lane.RouteHeader
 )
+
+// Carrier is a header as a lane.Carrier. http.Header itself is one, too; this one does not
+// allocate to find out how the names of package lane are written in a table.
+type Carrier http.Header
 
 func canonical(key string) string {
 	switch key {
 	case lane.Header:
-		return headerKey
+		return ColorKey
 	case lane.SignatureHeader:
-		return signatureKey
+		return SignatureKey
 	case lane.BaggageHeader:
-		return baggageKey
+		return BaggageKey
 	case lane.ExplainHeader:
-		return explainKey
+		return ExplainKey
+	case lane.RouteHeader:
+		return RouteKey
 	}
 	return textproto.CanonicalMIMEHeaderKey(key)
 }
 
-func (c carrier) Values(key string) []string { return c[canonical(key)] }
-func (c carrier) Set(key, value string)      { c[canonical(key)] = []string{value} }
-func (c carrier) Del(key string)             { delete(c, canonical(key)) }
+// Values returns all values of key, nil if there are none. They are those of the table.
+func (c Carrier) Values(key string) []string { return c[canonical(key)] }
+
+// Set replaces all values of key.
+func (c Carrier) Set(key, value string) { c[canonical(key)] = []string{value} }
+
+// Del removes all values of key.
+func (c Carrier) Del(key string) { delete(c, canonical(key)) }
 
 // ours says which of the keys that carry a color key is, in whatever case it was put into
 // the table; empty: none of them.
 func (c *config) ours(key string) string {
 	switch len(key) {
-	case len(headerKey), len(signatureKey), len(baggageKey), len(explainKey):
-		for _, k := range [...]string{headerKey, signatureKey, baggageKey, explainKey} {
+	case len(ColorKey), len(SignatureKey), len(BaggageKey), len(ExplainKey):
+		for _, k := range [...]string{ColorKey, SignatureKey, BaggageKey, ExplainKey} {
 			if strings.EqualFold(key, k) {
 				return k
 			}
@@ -64,7 +71,7 @@ func (c *config) tells(h http.Header) bool {
 	for key, values := range h {
 		switch c.ours(key) {
 		case "":
-		case baggageKey:
+		case BaggageKey:
 			if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, lane.BaggageMember) }) {
 				return true
 			}
@@ -88,10 +95,10 @@ func (c *config) outgoing(h http.Header, color lane.Name) http.Header {
 			out[k] = append(out[k], values...)
 		}
 	}
-	lane.Strip(carrier(out), c.aliases...)
-	delete(out, explainKey)
+	lane.Strip(Carrier(out), c.aliases...)
+	delete(out, ExplainKey)
 	if color != lane.Baseline {
-		lane.Inject(carrier(out), color)
+		lane.Inject(Carrier(out), color)
 	}
 	return out
 }

@@ -28,7 +28,7 @@ func Middleware(next http.Handler, options ...Option) http.Handler {
 		if color := c.color(r); color != lane.Baseline {
 			ctx = lane.With(ctx, color)
 		}
-		if !lane.WantsRoute(carrier(r.Header)) {
+		if !lane.WantsRoute(Carrier(r.Header)) {
 			next.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
@@ -45,7 +45,7 @@ func (c *config) color(r *http.Request) lane.Name {
 			return color
 		}
 	}
-	color, _ := lane.Extract(carrier(r.Header), c.aliases...)
+	color, _ := lane.Extract(Carrier(r.Header), c.aliases...)
 	return color
 }
 
@@ -63,7 +63,7 @@ func (w *explainWriter) explain() {
 	w.done = true
 	// What a handler that passes answers on has copied is in the trail, too.
 	if lines := w.trail.Lines(); len(lines) > 0 {
-		w.Header()[routeKey] = lines
+		w.Header()[RouteKey] = lines
 	}
 }
 

@@ -250,10 +250,10 @@ func (c *call) attempt(ctx context.Context, choice lane.Choice, target *lane.Tar
 		out.Host = c.r.URL.Host
 	}
 	trail := lane.TrailFrom(ctx)
-	asked := lane.WantsRoute(carrier(c.r.Header))
+	asked := lane.WantsRoute(Carrier(c.r.Header))
 	out.Header = c.t.outgoing(c.r.Header, c.color)
 	if trail != nil || asked {
-		out.Header[explainKey] = []string{"1"}
+		out.Header[ExplainKey] = []string{"1"}
 	}
 
 	resp, err := c.t.services.RoundTrip(out)
@@ -271,8 +271,8 @@ func (c *call) attempt(ctx context.Context, choice lane.Choice, target *lane.Tar
 // answer where the caller asked for it. Lines of an instance reach the caller in no other
 // way, so that a handler which passes answers on passes on none of them unseen.
 func (c *call) explain(ctx context.Context, resp *http.Response, choice lane.Choice, target *lane.Target, trail *lane.Trail, asked bool) {
-	further := resp.Header[routeKey]
-	delete(resp.Header, routeKey)
+	further := resp.Header[RouteKey]
+	delete(resp.Header, RouteKey)
 	if trail == nil && !asked {
 		return
 	}
@@ -282,7 +282,7 @@ func (c *call) explain(ctx context.Context, resp *http.Response, choice lane.Cho
 		if resp.Header == nil { // a base that is no real one
 			resp.Header = http.Header{}
 		}
-		resp.Header[routeKey] = lane.AppendHops(nil, own, further)
+		resp.Header[RouteKey] = lane.AppendHops(nil, own, further)
 	}
 }
 
