@@ -51,7 +51,7 @@ const (
 // snapshot are forgotten with the next request to their set, and a set (the targets of
 // one service, protocol and lane) when it was not used for a minute.
 //
-// All methods may be called at once. Next takes no lock for plain traffic and does not
+// All methods may be called at once. Next and Assign take no lock for plain traffic and do not
 // allocate unless the targets or their health have changed. A Balancer starts no goroutine
 // and reads no clock.
 type Balancer struct {
@@ -90,8 +90,34 @@ func NewBalancer(policy Policy) *Balancer {
 // nothing is left. avoid is called without a lock held, possibly several times for a
 // target.
 func (b *Balancer) Next(c Choice, now time.Time, avoid func(*Target) bool) *Target {
+	return b.Assign(c, now, avoid).Target
+}
+
+// Assignment is a request that a [Balancer] counts for a target.
+type Assignment struct {
+	Target *Target // nil: there was none to be had
+	by     *Balancer
+	state  *targetState // of Target; nil where its requests in flight are counted
+}
+
+// Done is [Balancer.Done] for the assignment's target, at less cost: where all is well it
+// looks nothing up and does not ask now for the time. It does nothing where there is no
+// target.
+func (a Assignment) Done(o Outcome, now func() time.Time) {
+	if a.Target == nil {
+		return
+	}
+	if a.state != nil && (o == Success || o == Neutral) && !a.state.troubled.Load() {
+		return
+	}
+	a.by.Done(a.Target, o, now())
+}
+
+// Assign is [Balancer.Next] for callers that keep what they get until the request ends:
+// they call Done of the assignment, or [Balancer.Done], once.
+func (b *Balancer) Assign(c Choice, now time.Time, avoid func(*Target) bool) Assignment {
 	if len(c.Targets) == 0 {
-		return nil
+		return Assignment{}
 	}
 	s := b.set(c, now)
 	s.touch(now)
@@ -123,15 +149,16 @@ func (b *Balancer) Next(c Choice, now time.Time, avoid func(*Target) bool) *Targ
 	}
 }
 
-// take counts a request to target i of v, which is returned; nil if i is below 0.
-func (b *Balancer) take(v *view, i int) *Target {
+// take counts a request to target i of v; there is none if i is below 0.
+func (b *Balancer) take(v *view, i int) Assignment {
 	if i < 0 {
-		return nil
+		return Assignment{}
 	}
 	if b.policy == LeastRequests {
 		v.states[i].inflight.Add(1)
+		return Assignment{Target: v.targets[i], by: b}
 	}
-	return v.targets[i]
+	return Assignment{v.targets[i], b, v.states[i]}
 }
 
 // Done reports how a request to a target of [Balancer.Next] ended.

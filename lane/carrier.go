@@ -50,6 +50,9 @@ func Extract(c Carrier, aliases ...string) (color Name, malformed int) {
 
 func headerColor(values []string) (color Name, malformed int) {
 	for _, value := range values {
+		if n := Name(value); n.Valid() { // as nearly all are
+			return n, malformed
+		}
 		for element := range strings.SplitSeq(value, ",") {
 			n := Name(strings.Trim(element, ows))
 			if n.Valid() {

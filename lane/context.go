@@ -2,9 +2,32 @@ package lane
 
 import "context"
 
-// colorKey is the context key of a color. The value is a Name; the zero Name
-// there means "plain on purpose" and is not the same as no value.
+// colorKey is the context key of a color. The value is a *colored.
 type colorKey struct{}
+
+// colored is a context with a color; the zero Name there means "plain on purpose" and is
+// not the same as no value. It is a type of its own because every request makes one:
+// context.WithValue would take one allocation for itself and one for the Name.
+type colored struct {
+	context.Context
+	color Name
+}
+
+// Value implements context.Context.
+func (c *colored) Value(key any) any {
+	if _, ours := key.(colorKey); ours {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// colorOf returns the color of ctx; ok is false where ctx says nothing of one.
+func colorOf(ctx context.Context) (color Name, ok bool) {
+	if c, ok := ctx.Value(colorKey{}).(*colored); ok {
+		return c.color, true
+	}
+	return Baseline, false
+}
 
 // With returns a context that carries the color. What is sent with it is routed
 // by that color. A color that is no lane name (see [Name.Valid]) is dropped and
@@ -13,18 +36,18 @@ func With(ctx context.Context, color Name) context.Context {
 	if !color.Valid() {
 		return ctx
 	}
-	return context.WithValue(ctx, colorKey{}, color)
+	return &colored{ctx, color}
 }
 
 // Plain returns a context whose traffic is plain even where the process belongs
 // to a lane (see [Outgoing]).
 func Plain(ctx context.Context) context.Context {
-	return context.WithValue(ctx, colorKey{}, Baseline)
+	return &colored{ctx, Baseline}
 }
 
 // From returns the color of ctx, or the zero Name if it has none or is plain.
 func From(ctx context.Context) Name {
-	color, _ := ctx.Value(colorKey{}).(Name)
+	color, _ := colorOf(ctx)
 	return color
 }
 
@@ -32,7 +55,7 @@ func From(ctx context.Context) Name {
 // color of ctx; where ctx says nothing, that of the process (its lane, zero for
 // the baseline). A context of [Plain] gives the zero Name.
 func Outgoing(ctx context.Context, process Name) Name {
-	if color, ok := ctx.Value(colorKey{}).(Name); ok {
+	if color, ok := colorOf(ctx); ok {
 		return color
 	}
 	return process

@@ -112,9 +112,14 @@ type call struct {
 	cancel context.CancelCauseFunc // of a stream
 
 	// Written by the picker before the call is sent, once for each attempt.
-	waits  *entry       // the connection that the call waits for
-	target *lane.Target // nil: not sent
+	waits *entry // the connection that the call waits for
+	sent  *sent  // nil: not sent, or nobody asks
+}
+
+// sent says who got a call, and why.
+type sent struct {
 	choice lane.Choice
+	target *lane.Target
 }
 
 type callKey struct{}
@@ -205,10 +210,10 @@ func (c *call) routed(trailer metadata.MD, lines []string) metadata.MD {
 
 // lines notes the call in the trail of its request and returns its route, nearest first.
 func (c *call) lines(trailer metadata.MD) []string {
-	if c.target == nil {
-		return nil // never sent
+	if c.sent == nil {
+		return nil
 	}
-	own := c.choice.Hop(c.target, c.rule)
+	own := c.sent.choice.Hop(c.sent.target, c.rule)
 	further := trailer[lane.RouteHeader]
 	c.trail.Add(own, further)
 	return lane.AppendHops(nil, own, further)

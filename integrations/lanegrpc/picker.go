@@ -34,35 +34,36 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	all := p.all.Load()
 	now := time.Now()
-	var t *lane.Target
+	var to lane.Assignment
 	if e := out.waits; e != nil && !e.failed() {
 		// The call stays with the connection that it waits for: every change of any
 		// connection has it pick again, and it is not to make another one each time.
-		t = p.among.Next(choice, now, func(t *lane.Target) bool { return all.of(t) != e })
+		to = p.among.Assign(choice, now, func(t *lane.Target) bool { return all.of(t) != e })
 	}
-	if t == nil {
-		t = p.among.Next(choice, now, nil)
+	if to.Target == nil {
+		to = p.among.Assign(choice, now, nil)
 	}
-	if e := all.of(t); e != nil && e.ready() {
-		return p.send(info.Ctx, out, e, t, choice)
+	if e := all.of(to.Target); e != nil && e.ready() {
+		return p.send(info.Ctx, out, e, to, choice)
 	}
-	return p.pickUnconnected(info.Ctx, out, all, t, choice, now)
+	return p.pickUnconnected(info.Ctx, out, all, to, choice, now)
 }
 
 // pickUnconnected goes on from a target that is not connected: it is now being connected
 // to, and the call waits for that, unless another one that is as near is connected already.
 // Targets that cannot be connected to are passed over while there are others.
-func (p *picker) pickUnconnected(ctx context.Context, out *call, all *connections, t *lane.Target, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
+func (p *picker) pickUnconnected(ctx context.Context, out *call, all *connections, to lane.Assignment, choice lane.Choice, now time.Time) (balancer.PickResult, error) {
 	var tried []*lane.Target
 	var last error
-	for ; t != nil; t = p.among.Next(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
+	for ; to.Target != nil; to = p.among.Assign(choice, now, func(o *lane.Target) bool { return contains(tried, o) }) {
+		t := to.Target
 		e := all.of(t)
 		switch {
 		case e == nil || e.shut(): // snapshot and connections are of different times: a new picker comes
 			p.among.Done(t, lane.Neutral, now)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		case e.ready():
-			return p.send(ctx, out, e, t, choice)
+			return p.send(ctx, out, e, to, choice)
 		case e.failed():
 			p.among.Done(t, lane.Refused, now)
 			last = &unreachableError{target: t, err: e.lastError()}
@@ -76,12 +77,12 @@ func (p *picker) pickUnconnected(ctx context.Context, out *call, all *connection
 		near := func(o *lane.Target) bool {
 			return failedBefore || !local(choice, t) || local(choice, o)
 		}
-		other := p.among.Next(choice, now, func(o *lane.Target) bool {
+		other := p.among.Assign(choice, now, func(o *lane.Target) bool {
 			connection := all.of(o)
 			return connection == nil || !connection.ready() || !near(o)
 		})
-		if other != nil {
-			return p.send(ctx, out, all.of(other), other, choice)
+		if other.Target != nil {
+			return p.send(ctx, out, all.of(other.Target), other, choice)
 		}
 		out.waits = e
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -99,20 +100,23 @@ func contains(targets []*lane.Target, t *lane.Target) bool {
 }
 
 // send gives the call to an entry. ctx is that of the call's attempt.
-func (p *picker) send(ctx context.Context, out *call, e *entry, t *lane.Target, choice lane.Choice) (balancer.PickResult, error) {
+func (p *picker) send(ctx context.Context, out *call, e *entry, to lane.Assignment, choice lane.Choice) (balancer.PickResult, error) {
 	if out.stream && !e.add(out) {
-		p.among.Done(t, lane.Neutral, time.Now())
+		p.among.Done(to.Target, lane.Neutral, time.Now())
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	out.waits, out.target, out.choice = nil, t, choice
+	out.waits = nil
+	if out.explained() {
+		out.sent = &sent{choice, to.Target}
+	}
 	if p.observe != nil {
-		p.observe(ctx, choice, t)
+		p.observe(ctx, choice, to.Target)
 	}
 	return balancer.PickResult{SubConn: e.sc, Done: func(info balancer.DoneInfo) {
 		if out.stream {
 			e.remove(out)
 		}
-		p.among.Done(t, outcome(info), time.Now())
+		to.Done(outcome(info), time.Now)
 	}}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 type serverConfig struct {
 	aliases []string
 	trust   func(context.Context) bool
+	key     any // under which a context has the metadata of a call that came in
 }
 
 // ServerOption changes what [ServerOptions] sets up.
@@ -41,7 +42,7 @@ func ServerOptions(options ...ServerOption) []grpc.ServerOption {
 }
 
 func newServerConfig(options []ServerOption) *serverConfig {
-	c := &serverConfig{}
+	c := &serverConfig{key: incomingKey()}
 	for _, o := range options {
 		o(c)
 	}
@@ -79,7 +80,7 @@ func (c *serverConfig) incoming(ctx context.Context) (context.Context, *lane.Tra
 	if c.trust != nil && !c.trust(ctx) {
 		return ctx, nil
 	}
-	var headers lane.Carrier = incomingCarrier{ctx}
+	headers := c.headers(ctx)
 	color, _ := lane.Extract(headers, c.aliases...)
 	explain := lane.WantsRoute(headers)
 	if color != lane.Baseline {
