@@ -1,16 +1,12 @@
 package test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -439,96 +435,5 @@ func TestRunStopsWithoutFailedRequests(t *testing.T) {
 	l.stop(t)
 	if !slices.ContainsFunc(l.who(), func(name string) bool { return name != "stays" }) {
 		t.Errorf("only %v got requests: the others were never called", l.who())
-	}
-}
-
-// terminal is a program with a terminal of its own.
-type terminal struct {
-	in  io.Writer
-	out output
-	cmd *exec.Cmd
-}
-
-// startTerminal runs a shell command at a terminal, by script of util-linux.
-func startTerminal(t *testing.T, command string) *terminal {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	p := &terminal{cmd: exec.CommandContext(ctx, "script", "-qec", command, "/dev/null")}
-	p.cmd.Env = append(os.Environ(), "HISTFILE=")
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// types sends what a person would type.
-func (p *terminal) types(t *testing.T, text string) {
-	t.Helper()
-	if _, err := io.WriteString(p.in, text); err != nil {
-		t.Fatalf("%v: %s", err, p.out.String())
-	}
-}
-
-// shows waits until the terminal has shown something.
-func (p *terminal) shows(t *testing.T, want string) {
-	t.Helper()
-	poll(t, 20*time.Second, func() error {
-		if !strings.Contains(p.out.String(), want) {
-			return fmt.Errorf("got %q, want %q in it", p.out.String(), want)
-		}
-		return nil
-	})
-}
-
-// TestRunGivesTheTerminalBack is about job control: a process that reads from a
-// terminal can, and its supervisor has the terminal again afterwards.
-func TestRunGivesTheTerminalBack(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	program := filepath.Join(t.TempDir(), "program")
-	text := fmt.Sprintf("%s run --control %s --service tty --no-listen -- sh -c 'read x; echo got $x'\nread y\necho then $y\n", built, s.url())
-	if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := startTerminal(t, "sh "+program)
-	p.shows(t, "msg=registered")
-	p.types(t, "first\n")
-	p.shows(t, "got first")
-	p.types(t, "second\n")
-	p.shows(t, "then second")
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("%v: %s", err, p.out.String())
-	}
-}
-
-// TestRunStopsAtTheTerminal presses Ctrl-Z: the shell has the terminal, and with fg
-// the process goes on.
-func TestRunStopsAtTheTerminal(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	p := startTerminal(t, "env PS1='prompt> ' TERM=dumb bash --norc --noprofile -i")
-	p.shows(t, "prompt> ")
-	p.types(t, fmt.Sprintf("%s run --control %s --service tty --no-listen -- sed -u s/a/b/\n", built, s.url()))
-	p.shows(t, "msg=registered")
-	p.types(t, "1a1\n")
-	p.shows(t, "1b1")
-	p.types(t, "\x1a")
-	p.shows(t, "Stopped")
-	p.types(t, "echo at the $((1+1))nd prompt\n")
-	p.shows(t, "at the 2nd prompt")
-	p.types(t, "fg\n2a2\n")
-	p.shows(t, "2b2")
-	p.types(t, "\x03")
-	p.shows(t, "msg=ended")
-	p.types(t, "exit 5\n")
-	var exit *exec.ExitError
-	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
-		t.Errorf("%v, want exit status 5: %s", err, p.out.String())
 	}
 }

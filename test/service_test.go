@@ -33,6 +33,7 @@ func services() map[string]func() error {
 		"signals":  noteSignals,
 		"sdk":      useSDK,
 		"quit":     serveAndQuit,
+		"abrupt":   serveAbruptly,
 	}
 }
 
@@ -87,6 +88,24 @@ func serveSlowly() error {
 		time.Sleep(5 * time.Millisecond)
 		answer(w, r)
 	})
+}
+
+// serveAbruptly closes its port as soon as it is asked to end, and takes its time to
+// do so.
+func serveAbruptly() error {
+	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second}
+	done := terminated()
+	go func() { _ = server.Serve(l) }()
+	<-done
+	_ = server.Close()
+	say("port closed")
+	time.Sleep(time.Second) // what others do meanwhile is what is tested
+	os.Exit(5)
+	return nil
 }
 
 func serveLoopback6() error { return listenAndAnswer("[::1]:"+os.Getenv("PORT"), answer) }

@@ -41,8 +41,12 @@ func newRunCommand(a *app) *cobra.Command {
 it gets traffic once it listens, and none from the moment it has ended.
 
 The command should listen on the port that PORT names in its environment, unless
---listen gives one. Signals are passed on; the exit status is the command's own.
-A lane that does not exist is created.`,
+--listen gives one. A lane that does not exist is created.
+
+TERM or Ctrl-C takes the instance out of the routing, then goes to the command, which
+is killed when --drain has passed; a second one goes to it at once. Other signals are
+passed on. A command that reads the terminal gets Ctrl-C itself. The exit status is
+the command's own.`,
 		Example: `  laneway run --service order -- ./order
   laneway run --service order --lane green --listen 8000 -- python3 -m http.server 8000
   laneway run --service pay --listen grpc=9000 --listen http=9001 -- ./pay

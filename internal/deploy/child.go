@@ -20,16 +20,36 @@ func (s *supervisor) runChild(spawned chan<- error, reaped chan<- Exit, leftover
 		return
 	}
 	spawned <- nil
-	awaitExit(s.proc, s.tty)
-	s.tty.takeBack()
+	stops, controlled := make(chan syscall.Signal), make(chan struct{})
+	go func() { defer close(controlled); s.controlJob(stops) }()
+	sig, end := awaitChange(s.proc)
+	for ; sig != 0; sig, end = awaitChange(s.proc) {
+		stops <- sig
+	}
+	close(stops)
+	<-controlled
 	close(s.exited)
 	<-leftovers
-	state, err := s.proc.Wait()
-	if err != nil {
-		reaped <- Exit{Code: 1}
-		return
+	reaped <- s.reap(end)
+}
+
+// reap takes the child's exit status, where end is not it already.
+func (s *supervisor) reap(end *syscall.WaitStatus) Exit {
+	if end == nil {
+		state, err := s.proc.Wait()
+		if err != nil {
+			return Exit{Code: 1}
+		}
+		ws, ok := state.Sys().(syscall.WaitStatus)
+		if !ok {
+			return Exit{Code: state.ExitCode()}
+		}
+		end = &ws
 	}
-	reaped <- exitOf(state)
+	if end.Signaled() {
+		return Exit{Code: 128 + int(end.Signal()), Signal: end.Signal()}
+	}
+	return Exit{Code: end.ExitStatus()}
 }
 
 func (s *supervisor) spawn() error {
@@ -53,23 +73,14 @@ func (s *supervisor) spawn() error {
 	if err != nil {
 		return err
 	}
-	attr := sysProcAttr()
-	s.tty = terminalOf(s.cfg.Stdin)
-	s.tty.lend(attr)
+	s.tty = terminalOf(s.cfg.Stdin, stdout, stderr)
 	s.proc, err = os.StartProcess(path, s.cfg.Cmd, &os.ProcAttr{
-		Dir: s.cfg.Dir, Env: s.cfg.environ(), Files: []*os.File{stdin, stdout, stderr}, Sys: attr,
+		Dir: s.cfg.Dir, Env: s.cfg.environ(), Files: []*os.File{stdin, stdout, stderr}, Sys: sysProcAttr(),
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.cfg.Cmd[0], err)
 	}
 	return nil
-}
-
-func exitOf(state *os.ProcessState) Exit {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return Exit{Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
-	}
-	return Exit{Code: state.ExitCode()}
 }
 
 // signal sends sig to the direct child; what a terminal would send to all of the
@@ -84,11 +95,15 @@ func (s *supervisor) signal(sig os.Signal) error {
 		return os.ErrProcessDone
 	default:
 	}
-	if n == syscall.SIGINT || n == syscall.SIGQUIT {
+	switch n {
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
 		return syscall.Kill(-s.proc.Pid, n)
 	}
 	return s.proc.Signal(n)
 }
+
+// signalGroup sends sig to the whole group. It may be gone.
+func (s *supervisor) signalGroup(sig syscall.Signal) { _ = syscall.Kill(-s.proc.Pid, sig) }
 
 // kill ends the whole group at once.
 func (s *supervisor) kill() error { return syscall.Kill(-s.proc.Pid, syscall.SIGKILL) }

@@ -16,9 +16,9 @@ func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit blocks until the process has ended, without reaping it. One that is
-// stopped at its terminal takes this process along.
-func awaitExit(p *os.Process, tty terminal) {
+// awaitChange blocks until the process has ended, which it leaves to be reaped, or
+// has been stopped by a signal.
+func awaitChange(p *os.Process) (stopped syscall.Signal, end *syscall.WaitStatus) {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, p.Pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
@@ -26,12 +26,18 @@ func awaitExit(p *os.Process, tty terminal) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil || info.Code != cldStopped:
-			return
+			return 0, nil
 		}
-		// Take the news of the stop, which would be told again and again.
-		if unix.Waitid(unix.P_PID, p.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) == nil {
-			tty.suspend(p.Pid)
+		// Take the news of the stop, which would be told again and again. If the process
+		// has been killed meanwhile, this reaps it.
+		var ws syscall.WaitStatus
+		if pid, err := syscall.Wait4(p.Pid, &ws, syscall.WUNTRACED|syscall.WNOHANG, nil); err != nil || pid != p.Pid {
+			continue // it goes on already
 		}
+		if !ws.Stopped() {
+			return 0, &ws
+		}
+		return ws.StopSignal(), nil
 	}
 }
 

@@ -92,7 +92,10 @@ type Process struct {
 	Env []string // added to the environment of this process; a later value wins
 	Dir string
 	// Stdin, Stdout and Stderr are inherited by the process where they are files;
-	// nil is the null device.
+	// nil is the null device. Where one of them is this process's terminal, the
+	// process is in its background until it reads from it, and gets the foreground
+	// then: so Ctrl-C comes to this process, or to one that talks with a person.
+	// Ctrl-Z stops and SIGCONT continues both.
 	Stdin          *os.File
 	Stdout, Stderr io.Writer
 

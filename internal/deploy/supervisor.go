@@ -22,7 +22,8 @@ import (
 
 // settle is how long views get to learn that an instance drains before its
 // process is asked to end: what a change needs to be in force on one site.
-const settle = 50 * time.Millisecond
+// Several times that, since a process may close its port the moment it is asked.
+const settle = 200 * time.Millisecond
 
 // outputGrace is how long output is read on once all of the group have ended.
 const outputGrace = 200 * time.Millisecond
@@ -34,7 +35,7 @@ type supervisor struct {
 	reg    *registry
 	log    *slog.Logger
 	proc   *os.Process
-	tty    terminal       // lent to the child
+	tty    terminal       // that the child was started at
 	copied sync.WaitGroup // of output that goes to writers
 	pipes  []*os.File     // that they are fed from
 
@@ -211,6 +212,7 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 	if !first {
 		return
 	}
+	s.log.Info("asked to end", telemetry.KeyReason, sig.String(), telemetry.KeyDrain, drain)
 	select {
 	case <-s.exited:
 		return
