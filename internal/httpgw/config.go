@@ -94,8 +94,10 @@ type Config struct {
 	AccessLog *slog.Logger
 	// Metrics is where the gateway's metrics are registered. Nil: nowhere.
 	Metrics prometheus.Registerer
-	// Tracer gets one span for each request that the gateway forwards. Nil: none are
-	// made, and the trace context of a request passes as it came.
+	// Tracer makes one span for each request to a service, also one that nobody may serve:
+	// with color, lane and reason by the keys of laneotel, below the span that a request
+	// names as its parent and above those of the instance. Requests to third parties have
+	// none. Nil: there are no spans, and trace context passes as it came.
 	Tracer trace.TracerProvider
 
 	// Now is the clock; nil: time.Now.

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -22,6 +24,7 @@ type Gateway struct {
 	balancer *lane.Balancer
 	budget   budget
 	metrics  *metrics
+	tracer   trace.Tracer // nil: no spans
 	tunnels  tunnels
 	buffers  sync.Pool // of *buffer
 
@@ -65,6 +68,9 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g.metrics = m
+	if cfg.Tracer != nil {
+		g.tracer = cfg.Tracer.Tracer(scope)
+	}
 	return g, nil
 }
 

@@ -29,6 +29,8 @@ type call struct {
 
 	grpc     bool
 	explain  bool
+	answered bool // no interim answer may be written any more; guarded by mu
+	mu       sync.Mutex
 	body     *upload // nil: none
 	upgrade  string  // protocol asked for, or ""
 	decision coloring.Decision
@@ -37,12 +39,7 @@ type call struct {
 	attempts int
 	status   int
 	cause    error // why the answer is the gateway's own, or not whole
-
-	connection []string // Connection header of the upstream's answer
-	further    []string // lines of the route that it sent as headers and we send as trailers
-
-	mu       sync.Mutex
-	answered bool // no interim answer may be written any more
+	span     *span // nil: none
 }
 
 // ServeHTTP routes one request.
@@ -112,6 +109,7 @@ func (c *call) serve(ctx context.Context) {
 		protocol = lane.GRPC
 	}
 	c.choice = lane.Pick(view.Snapshot, c.decision.Service, color, protocol)
+	c.startSpan(ctx)
 	if err := c.choice.Err(); err != nil {
 		c.fail(&failure{Status: http.StatusServiceUnavailable, Detail: err.Error()})
 		return
@@ -203,6 +201,7 @@ func (c *call) fail(f *failure) {
 func (c *call) end(ctx context.Context) {
 	took := time.Since(c.began)
 	c.g.metrics.ended(c, took)
+	c.endSpan()
 	log := c.g.cfg.AccessLog
 	if log == nil {
 		return

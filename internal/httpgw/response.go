@@ -17,7 +17,7 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return c.switchProtocols(resp, w)
 	}
-	c.connection = resp.Header["Connection"]
+	t := tail{connection: resp.Header["Connection"]}
 	dropHops(resp.Header)
 	h := c.w.Header()
 	maps.Copy(h, resp.Header)
@@ -26,8 +26,8 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 	}
 	c.unfinished()
 	trailersOnly := c.grpc && len(h["Grpc-Status"]) > 0
-	c.routeLines(h, trailersOnly)
-	c.announce(h, resp)
+	t.further = c.routeLines(h, trailersOnly)
+	c.announce(h, resp, t)
 	c.w.WriteHeader(resp.StatusCode)
 	if trailersOnly {
 		return nil
@@ -47,11 +47,11 @@ func (c *call) pass(resp *http.Response, w *watch) error {
 		}
 		h[http.TrailerPrefix+"Grpc-Status"] = []string{strconv.Itoa(code)}
 		h[http.TrailerPrefix+"Grpc-Message"] = []string{grpcMessage(message)}
-		c.routeTrailer(h, nil)
+		c.routeTrailer(h, t, nil)
 		return nil
 	}
 	if err == nil {
-		c.trailers(h, resp)
+		c.trailers(h, resp, t)
 	}
 	return err
 }

@@ -45,62 +45,69 @@ func controls(key string) bool {
 	return strings.HasPrefix(key, "Access-Control-") || key == "Strict-Transport-Security" || key == "Content-Security-Policy"
 }
 
+// tail is what of an answer's head its end depends on.
+type tail struct {
+	connection []string // the Connection header
+	further    []string // lines of the route that came in the head and go behind the body
+}
+
 // announce says which trailers will follow. One that stands in the headers as well is not
 // announced: net/http would write the header's value there, too.
-func (c *call) announce(h http.Header, resp *http.Response) {
+func (c *call) announce(h http.Header, resp *http.Response, t tail) {
 	for key := range resp.Trailer {
-		if _, both := h[key]; !both && (c.fit(key) || key == lanehttp.RouteKey && c.tells()) {
+		if _, both := h[key]; !both && (c.fit(key, t) || key == lanehttp.RouteKey && c.tells()) {
 			h.Add("Trailer", key)
 		}
 	}
 }
 
 // trailers writes what came behind the body.
-func (c *call) trailers(h http.Header, resp *http.Response) {
+func (c *call) trailers(h http.Header, resp *http.Response, t tail) {
 	for key, values := range resp.Trailer {
-		if len(values) > 0 && c.fit(key) {
+		if len(values) > 0 && c.fit(key, t) {
 			// The prefix, and not the plain key, also where the key was announced: one
 			// that stands in the headers as well is another field.
 			h[http.TrailerPrefix+key] = values
 		}
 	}
-	c.routeTrailer(h, resp.Trailer[lanehttp.RouteKey])
+	c.routeTrailer(h, t, resp.Trailer[lanehttp.RouteKey])
 }
 
 // fit reports whether a trailer of the answer is passed on.
-func (c *call) fit(key string) bool {
+func (c *call) fit(key string, t tail) bool {
 	if c.grpc {
-		return fitMetadata(key, c.connection, c.g.cfg.Aliases)
+		return fitMetadata(key, t.connection, c.g.cfg.Aliases)
 	}
-	return fitTrailer(key, c.connection, c.g.cfg.Aliases)
+	return fitTrailer(key, t.connection, c.g.cfg.Aliases)
 }
 
 // tells reports whether the answer has lines of the route.
 func (c *call) tells() bool { return c.explain && c.decision.Service != "" }
 
 // routeLines puts our line before those of the upstream, or drops all where nobody asked.
-// A gRPC call gets them as trailers (see [call.routeTrailer]), unless its answer has only
-// headers.
-func (c *call) routeLines(h http.Header, trailersOnly bool) {
+// A gRPC call gets them as trailers, unless its answer has only headers: further are then
+// those of a server that writes them first.
+func (c *call) routeLines(h http.Header, trailersOnly bool) (further []string) {
 	lines := h[lanehttp.RouteKey]
 	delete(h, lanehttp.RouteKey)
 	switch {
 	case !c.tells():
 	case c.grpc && !trailersOnly:
-		c.further = lines // of a server that writes them first
+		return lines
 	default:
 		h[lanehttp.RouteKey] = lane.AppendHops(nil, c.hop(), lines)
 	}
+	return nil
 }
 
 // routeTrailer writes the lines of the route that go behind the body: for gRPC all of them,
 // else those that the upstream sent there.
-func (c *call) routeTrailer(h http.Header, further []string) {
+func (c *call) routeTrailer(h http.Header, t tail, further []string) {
 	const key = http.TrailerPrefix + lanehttp.RouteKey
 	switch {
 	case !c.tells():
 	case c.grpc:
-		h[key] = lane.AppendHops(nil, c.hop(), append(c.further, further...))
+		h[key] = lane.AppendHops(nil, c.hop(), slices.Concat(t.further, further))
 	case len(further) > 0:
 		head := h[lanehttp.RouteKey] // begins with our line
 		lines := lane.AppendHops(nil, c.hop(), slices.Concat(head[1:], further))

@@ -246,6 +246,7 @@ func (c *call) connect(ctx context.Context, dir *lane.Snapshot) {
 			c.g.cfg.Used(c.decision.Color)
 		}
 		c.choice = lane.Pick(dir, c.decision.Service, c.decision.Color, lane.HTTP)
+		c.startSpan(ctx)
 		if err := c.choice.Err(); err != nil {
 			c.fail(&failure{Status: http.StatusServiceUnavailable, Detail: err.Error()})
 			return
