@@ -45,15 +45,15 @@ func (n *node) addControl(ctx context.Context) error {
 	// finishes while the control plane still runs.
 	n.group.Add(roleControl+" listener", func(ctx context.Context, ready func()) error {
 		ready()
-		return serveHTTP(ctx, n.listeners[listenControl], handler, controlDrain, log)
+		return serveHTTP(ctx, control.Listener(n.listeners[listenControl]), handler, controlDrain, log)
 	})
 	return nil
 }
 
 // openRegistry opens the storage of the registry.
 func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Store, error) {
-	// What etcd has to say of its inner life is for debugging.
-	cfg := etcd.Config{Log: slog.New(demoted{log.Handler()})}
+	// Patient: a gateway of this process routes by its snapshot meanwhile.
+	cfg := etcd.Config{Log: log, Probe: control.ProbeKey, Patient: true}
 	switch c.Registry {
 	case registryMemory:
 		return mem.New(), nil
@@ -76,33 +76,6 @@ func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Stor
 	}
 	return etcd.Open(ctx, cfg)
 }
-
-// demoted passes on errors, and the rest at Debug: etcd warns of a slow disk, and of its own defaults.
-type demoted struct{ slog.Handler }
-
-// Enabled says what the handler below would take.
-func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
-	if level < slog.LevelError {
-		level = slog.LevelDebug
-	}
-	return d.Handler.Enabled(ctx, level)
-}
-
-// Handle lowers what is below an error to Debug.
-func (d demoted) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelError {
-		r.Level = slog.LevelDebug
-	}
-	return d.Handler.Handle(ctx, r)
-}
-
-// WithAttrs keeps the rule.
-func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup keeps the rule.
-func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }
 
 // etcdHosts are those of an etcd:// URL.
 func (c *config) etcdHosts() []string {

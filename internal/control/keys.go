@@ -10,6 +10,10 @@ import (
 // programs keeps them apart. The watch of a replica covers exactly this.
 const root = "laneway/"
 
+// ProbeKey is a key below root that nobody writes, for stores that ask for one where they
+// want to know the revision alone.
+const ProbeKey = root + "-"
+
 // Keys beside the objects, which stand at root + kind + "/" + name. They change on
 // their own schedule, so an object's revision moves only when its spec does.
 const (

@@ -77,11 +77,14 @@ func (c *Control) registry(ctx context.Context) laneclient.RegistryStatus {
 		rev, revErr := c.cfg.Store.Revision(ctx)
 		h.err, h.rev, h.at, h.last = cmpErr(err, revErr), rev, time.Now(), true
 	}
+	var out *store.OutError
 	s := laneclient.RegistryStatus{OK: h.err == nil, Revision: h.rev, Cached: c.cache.revision()}
 	switch {
 	case h.err == nil:
 	case errors.Is(h.err, store.ErrFull):
 		s.Detail = "the registry's storage is full: reads go on, writes are refused; delete what is not needed or give it more room"
+	case errors.As(h.err, &out):
+		s.Detail = out.Error() + ": traffic goes on by the last known state"
 	default:
 		s.Detail = "the registry does not answer: traffic goes on by the last known state; check that its members run and reach each other"
 	}
@@ -99,7 +102,7 @@ func cmpErr(a, b error) error {
 // reason: reads go on.
 func (c *Control) controlReady(reg laneclient.RegistryStatus, full bool) string {
 	switch {
-	case !c.cache.ready():
+	case !c.cache.ready() && (reg.OK || full):
 		return "the registry has not been read yet: wait, or check that it can be reached"
 	case !reg.OK && !full:
 		return reg.Detail

@@ -33,6 +33,27 @@ var (
 	ErrTooLarge = errors.New("transaction is too large")
 )
 
+// OutError is [ErrUnavailable] of a store that knows what ails it, in words for who can
+// mend it.
+type OutError struct {
+	Reason string // what is wrong and what will end it
+	Err    error  // what was met; may be nil
+}
+
+// Error implements error.
+func (e *OutError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
+
+// Is says that it is [ErrUnavailable].
+func (e *OutError) Is(target error) bool { return target == ErrUnavailable } //nolint:errorlint // errors.Is unwraps
+
+// Unwrap gives Err.
+func (e *OutError) Unwrap() error { return e.Err }
+
 // Limits that all implementations share.
 const (
 	// MaxTxnOps is how many comparisons, and how many operations, a transaction may

@@ -242,7 +242,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("User", func(t *testing.T) {
 		cfg := c.config("")
-		cfg.Prefix = ""
+		cfg.Prefix, cfg.Probe = "", "laneway/-"
 		s, err := etcd.Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

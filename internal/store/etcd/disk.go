@@ -8,9 +8,6 @@ import (
 	"github.com/laneway-dev/laneway/internal/store"
 )
 
-// lookEvery is how many bytes are written before the disk is looked at again.
-const lookEvery = 1 << 20
-
 // disk refuses writes while there is still some room: etcd does not survive a disk
 // that has none, and takes some tens of megabytes at a time.
 type disk struct {
@@ -19,16 +16,17 @@ type disk struct {
 	free    func(dir string) (uint64, error)
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	low    bool // guarded by mu, as is unseen
-	unseen int  // bytes written since the last look
+	mu  sync.Mutex
+	low bool // guarded by mu
 }
 
-// admit says whether n bytes may be written.
-func (d *disk) admit(n int) error {
+// admit says whether something may be written.
+func (d *disk) admit() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unseen += n; d.unseen >= lookEvery && !d.low {
+	// Whoever else fills the disk may do so in a moment, and a look costs little beside a
+	// write.
+	if !d.low {
 		d.look()
 	}
 	if d.low {
@@ -37,7 +35,7 @@ func (d *disk) admit(n int) error {
 	return nil
 }
 
-// check looks at the disk.
+// check looks at the disk. Only it finds that there is room again.
 func (d *disk) check() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +44,6 @@ func (d *disk) check() {
 
 // look is check for who holds mu.
 func (d *disk) look() {
-	d.unseen = 0
 	free, err := d.free(d.dir)
 	if err != nil {
 		return // a disk that does not tell is no reason to refuse
@@ -60,6 +57,8 @@ func (d *disk) look() {
 	case low:
 		d.low = true
 		d.log.Error("disk is nearly used up: the registry refuses writes", "free_bytes", free, "reserve_bytes", d.reserve)
+	case !nextSegment(d.dir):
+		// etcd could not allocate it, and would fail when it wants to go on there.
 	default:
 		d.low = false
 		d.log.Info("disk has room again: the registry takes writes", "free_bytes", free)

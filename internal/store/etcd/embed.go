@@ -5,87 +5,85 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
-	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/store"
 )
 
 const (
 	startTimeout = time.Minute
-	memberName   = "laneway"
-	lockName     = "laneway.lock"
-	// tendEvery is how often space and history are looked after.
-	tendEvery = time.Second
-	// reclaimPause is the least time between two attempts to give space back: each
-	// rewrites the database.
-	reclaimPause = 5 * time.Second
-	// reclaimLeast is how many bytes are worth it.
-	reclaimLeast = 16 << 20
-	// keepFiles is how many segments of the log and snapshots are kept that a start no
-	// longer needs. etcd keeps more for other members.
-	keepFiles = 2
+	// peersPatience is how long a patient Open waits for a majority of the peers before it
+	// returns without.
+	peersPatience = 3 * time.Second
+	lockName      = "laneway.lock"
+	// restartLeast and restartMost bound the pause between two starts of an etcd that
+	// failed.
+	restartLeast = time.Second
+	restartMost  = 30 * time.Second
+	// roomEvery is how often a disk without room is looked at.
+	roomEvery = time.Second
+	// closePatience is how long an etcd that failed may take to stop, before it is left
+	// behind; and maxLeft, how many are: each keeps some memory.
+	closePatience = 10 * time.Second
+	maxLeft       = 8
 )
 
-// member is the etcd of an embedded store.
+// member looks after the etcd of an embedded store: it starts one after the other, as
+// long as the store lives.
 type member struct {
-	cfg    Config
-	server *embed.Etcd
-	client *clientv3.Client
-	lock   *fileutil.LockedFile
-	log    *slog.Logger
-
+	store   *Store
+	cfg     Config
+	log     *slog.Logger
 	disk    *disk
-	tending sync.WaitGroup
-	stop    context.CancelFunc
+	running sync.WaitGroup // the goroutine that owns what follows
 
-	// What follows is the tending goroutine's.
-	compacted int64
-	reclaimed time.Time
+	lock *fileutil.LockedFile // nil until the directory is there
+	left int                  // etcds that did not stop
+	told string               // the last reason that was logged
 }
 
-func openEmbedded(ctx context.Context, cfg Config) (*Store, error) { //nolint:contextcheck // the store outlives ctx
+func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 	defaults(&cfg)
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := fileutil.TryLockFile(filepath.Join(cfg.Dir, lockName), os.O_WRONLY|os.O_CREATE, 0o600)
-	if errors.Is(err, fileutil.ErrLocked) {
-		return nil, fmt.Errorf("directory %s is in use by another process: stop it, or use another directory", cfg.Dir)
-	}
-	if err != nil {
-		return nil, err
-	}
-	server, err := start(ctx, cfg)
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	client := v3client.New(server.Server)
-	m := &member{cfg: cfg, server: server, client: client, lock: lock, log: cfg.Log}
+	s := newStore(ctx, cfg)
+	m := &member{store: s, cfg: cfg, log: cfg.Log}
 	m.disk = &disk{dir: cfg.Dir, reserve: uint64(cfg.ReserveBytes), free: cfg.free, log: cfg.Log}
-	m.disk.check()
-	s := &Store{
-		prefix: cfg.Prefix, client: client, member: m,
-		watch: adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server.Server)),
+	s.member, s.out = m, &store.OutError{Reason: "the registry's etcd starts"}
+	first := make(chan error, 1)
+	m.running.Go(func() { m.run(s.life, first) })
+
+	within := startTimeout
+	if cfg.Patient && cfg.Peers != nil {
+		within = peersPatience
 	}
-	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	s.serve(adapter.LeaseServerToLeaseClient(v3rpc.NewQuotaLeaseServer(server.Server)))
-	tend, stop := context.WithCancel(s.life)
-	m.stop = stop
-	m.tending.Go(func() { m.tend(tend) })
+	late := time.NewTimer(within)
+	defer late.Stop()
+	var err error
+	select {
+	case err = <-first:
+	case <-late.C:
+		err = errLate
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil && (!cfg.Patient || !passing(err)) {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+var errLate = errors.New("etcd has not come up in time")
+
+// passing says whether what kept etcd from starting can end by itself.
+func passing(err error) bool {
+	var room *roomError
+	return errors.As(err, &room) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, errLate)
 }
 
 func defaults(cfg *Config) {
@@ -103,146 +101,195 @@ func defaults(cfg *Config) {
 	}
 }
 
-// start runs a cluster of one member that listens nowhere.
-func start(ctx context.Context, cfg Config) (*embed.Etcd, error) {
-	c := embed.NewConfig()
-	c.Name, c.Dir = memberName, cfg.Dir
-	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
-	c.AdvertiseClientUrls = nil
-	// A member needs an address to be known by. Nobody dials this one.
-	c.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: memberName}}
-	c.InitialCluster = c.InitialClusterFromName(memberName)
-	c.EnableGRPCGateway = false
-	c.QuotaBackendBytes = cfg.QuotaBytes
-	c.BackendBatchLimit = batchLimit
-	c.MaxTxnOps = store.MaxTxnOps
-	c.MaxWalFiles, c.MaxSnapFiles = keepFiles, keepFiles
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
-	server, err := embed.StartEtcd(c)
-	if err != nil {
-		return nil, err
+// run has an etcd in service whenever that can be, until ctx ends. first gets what came
+// of the first start.
+func (m *member) run(ctx context.Context, first chan<- error) {
+	defer m.unlock()
+	retry := backoff.New(restartLeast, restartMost)
+	for ctx.Err() == nil {
+		l, err := m.start(ctx)
+		if err != nil {
+			tell(first, err)
+			m.out(ctx, err)
+			pause := retry.Next()
+			var room *roomError
+			if errors.As(err, &room) {
+				pause = roomEvery
+			}
+			wait(ctx, pause)
+			continue
+		}
+		begun := time.Now()
+		err = m.serve(ctx, l, first)
+		m.out(ctx, err)
+		m.stop(ctx, l)
+		switch {
+		case errors.Is(err, errNoSegment):
+			continue
+		case time.Since(begun) > restartMost:
+			retry.Reset()
+		}
+		if err != nil {
+			wait(ctx, retry.Next())
+		}
 	}
-	if _, limited := ctx.Deadline(); !limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, startTimeout)
-		defer cancel()
-	}
-	select {
-	case <-server.Server.ReadyNotify():
-		return server, nil
-	case <-server.Server.StopNotify():
-		err = errors.New("stopped while it started")
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	server.Close()
-	return nil, err
 }
 
-func (m *member) close() {
-	m.stop()
-	m.tending.Wait()
-	m.server.Close()
+// out takes the store out of service, and says why.
+func (m *member) out(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		m.store.disconnect(store.ErrClosed)
+		return
+	}
+	var room *roomError
+	reason := "the registry's etcd has failed and will be started again"
+	switch {
+	case errors.As(err, &room):
+		reason = "the registry is out of service until its disk has room"
+	case errors.Is(err, syscall.ENOSPC):
+		reason = "the registry's disk is full: it is out of service until there is room"
+	case errors.Is(err, errNoSegment):
+		reason = "the registry's etcd is started again, since the disk was full"
+	case errors.Is(err, errLeftTooOften):
+		reason = "the registry's etcd has failed: start this process again"
+	}
+	out := &store.OutError{Reason: reason, Err: err}
+	m.store.disconnect(out)
+	if text := out.Error(); text != m.told {
+		m.told = text
+		m.log.ErrorContext(ctx, "registry is out of service", "error", out)
+	}
+}
+
+// serve has l in service until it fails, or ctx ends.
+func (m *member) serve(ctx context.Context, l *life, first chan<- error) error {
+	m.store.connect(l.link)
+	tell(first, nil)
+	if m.told != "" {
+		m.told = ""
+		m.log.InfoContext(ctx, "registry is in service again")
+	}
+	tended := make(chan error, 1)
+	l.link.calls.Go(func() { tended <- m.tend(l) }) // ends with the link
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.fuse.blown:
+		return l.fuse.err
+	case <-l.server.Server.StopNotify():
+		return errors.New("etcd has stopped by itself")
+	case err := <-tended:
+		return err
+	}
+}
+
+// tell sends err, unless something was sent before.
+func tell(first chan<- error, err error) {
+	select {
+	case first <- err:
+	default:
+	}
+}
+
+var errLeftTooOften = errors.New("etcd did not stop too often")
+
+// stop ends an etcd. One that has failed may not be able to stop: a goroutine that came
+// upon the trouble has kept a lock. Then what could still write to its files is kept from
+// it, and it is left behind, without the locks that keep the next one from starting.
+func (m *member) stop(ctx context.Context, l *life) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if l.link != nil {
+			select {
+			case <-l.link.rest():
+			case <-l.fuse.blown:
+			}
+		}
+		l.server.Close()
+	}()
+	select {
+	case <-closed:
+		return
+	case <-l.fuse.blown:
+	}
+	if done(closed, closePatience) {
+		return
+	}
+	// The log has no writer: either that is who failed, or it waits for one who takes what
+	// it has to apply, and etcd's main loop, which is the one, has ended.
+	if !l.fuse.backend {
+		locked := make(chan struct{})
+		go func() {
+			l.server.Server.Backend().BatchTx().LockOutsideApply() // for good
+			close(locked)
+		}()
+		if !done(locked, closePatience) {
+			m.left = maxLeft // whoever has the lock may be at work
+			return
+		}
+	}
+	m.leave(ctx)
+}
+
+// leave frees the directory of an etcd that has not stopped and writes no more.
+func (m *member) leave(ctx context.Context) {
+	if m.left++; m.cfg.Peers != nil {
+		m.left = maxLeft // its peers still reach it
+	}
+	m.log.ErrorContext(ctx, "registry's etcd has failed and did not stop: it is left behind", "left", m.left, "left_max", maxLeft)
+	if err := release(filepath.Join(m.cfg.Dir, memberDir)); err != nil {
+		m.log.ErrorContext(ctx, "locks of the registry's etcd not given back", "error", err)
+		m.left = maxLeft
+	}
+}
+
+// prepare makes the directory and locks it.
+func (m *member) prepare() error {
+	if m.lock != nil {
+		return nil
+	}
+	if err := os.MkdirAll(m.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(m.cfg.Dir, lockName), os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return fmt.Errorf("directory %s is in use by another process: stop it, or use another directory", m.cfg.Dir)
+	}
+	if err != nil {
+		return err
+	}
+	m.lock = lock
+	return nil
+}
+
+func (m *member) unlock() {
+	if m.lock == nil {
+		return
+	}
 	if err := m.lock.Close(); err != nil {
 		m.log.Warn("lock of the registry's directory not released", "error", err)
 	}
 }
 
-func (m *member) health() error {
-	switch {
-	case m.alarmed():
-		return fmt.Errorf("%w: the quota of %d bytes is used up", store.ErrFull, m.cfg.QuotaBytes)
-	default:
-		return m.disk.admit(0)
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
-func (m *member) alarmed() bool {
-	for _, a := range m.server.Server.Alarms() {
-		if a.GetAlarm() == pb.AlarmType_NOSPACE {
-			return true
-		}
+// done says whether c is closed within d.
+func done(c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
 	}
-	return false
-}
-
-// batchLimit is how many changes of the database etcd gathers before it commits them; each
-// is on disk in the log before that. etcd holds a write against the size that the database
-// had at its last commit, by default up to 100 ms ago, in which a quick disk takes
-// hundreds of writes: this bounds by how many the quota can be passed.
-const batchLimit = 64
-
-// tend looks after the disk, the history and the quota.
-func (m *member) tend(ctx context.Context) {
-	tick := time.NewTicker(tendEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		m.disk.check()
-		if err := m.trim(ctx); err != nil && ctx.Err() == nil {
-			m.log.WarnContext(ctx, "history of the registry not compacted", "error", err)
-		}
-		if err := m.reclaim(ctx); err != nil && ctx.Err() == nil {
-			m.log.WarnContext(ctx, "space of the registry not given back", "error", err)
-		}
-	}
-}
-
-// trim compacts history that is longer than asked for by a quarter.
-func (m *member) trim(ctx context.Context) error {
-	history := signed(m.cfg.History)
-	revision := m.server.Server.KV().Rev()
-	if revision-m.compacted < history+history/4 {
-		return nil
-	}
-	return m.compact(ctx, revision-history)
-}
-
-func (m *member) compact(ctx context.Context, revision int64) error {
-	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
-	defer cancel()
-	_, err := m.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-		return err
-	}
-	m.compacted = revision
-	return nil
-}
-
-// reclaim gives space back when the database comes near its quota, of which etcd counts
-// also what is free inside it, or the disk its reserve. At either end it gives up all
-// history for it.
-func (m *member) reclaim(ctx context.Context) error {
-	backend, quota := m.server.Server.Backend(), m.cfg.QuotaBytes
-	alarmed, low := m.alarmed(), m.disk.admit(0) != nil
-	if (!alarmed && !low && backend.Size() < quota/10*8) || time.Since(m.reclaimed) < reclaimPause {
-		return nil
-	}
-	if alarmed || low {
-		if err := m.compact(ctx, m.server.Server.KV().Rev()); err != nil {
-			return err
-		}
-	}
-	inUse := backend.SizeInUse()
-	// The database is written anew beside the old one: for that the reserve is there,
-	// half of it.
-	if backend.Size()-inUse < min(quota/10, reclaimLeast) || !m.disk.fits(inUse) {
-		return nil
-	}
-	m.reclaimed = time.Now()
-	if err := m.server.Server.Defragment(); err != nil {
-		return err
-	}
-	m.log.InfoContext(ctx, "space of the registry given back", "bytes", backend.Size(), "quota_bytes", quota)
-	if !alarmed || backend.Size() >= quota/10*9 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
-	defer cancel()
-	_, err := m.client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
-	return err
 }

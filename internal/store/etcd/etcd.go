@@ -2,7 +2,9 @@
 // and without a listening port, or an external cluster.
 //
 // An embedded store compacts its history, gives space back when its quota is near, and
-// refuses writes that need space before the disk is used up. An external cluster is
+// refuses writes that need space before the disk is used up. Where the disk is used up all
+// the same, its etcd stops and the process goes on: the store is unavailable, says why,
+// and starts again by itself when there is room. An external cluster is
 // its operator's: there only what a store.Store promises is asked of it, and a user who
 // may read and write keys that begin with "laneway/" will do.
 package etcd
@@ -31,8 +33,8 @@ import (
 const (
 	// DefaultQuotaBytes bounds the database of an embedded store.
 	DefaultQuotaBytes = 2 << 30
-	// DefaultReserveBytes of the disk stay free: two segments of the write-ahead log
-	// and some more.
+	// DefaultReserveBytes of the disk stay free: room for the next segment of the
+	// write-ahead log, for a database that is written anew, and some more.
 	DefaultReserveBytes = 160 << 20
 	// DefaultHistory is how many revisions an embedded store keeps at least for watches
 	// that start in the past.
@@ -44,9 +46,9 @@ const (
 	maxRedial        = 2 * time.Second
 	versionTimeout   = 2 * time.Second
 
-	// probe is a key that nobody writes, for reads that want the revision alone. It is
-	// one that a user for Laneway's keys may read.
-	probe    = "laneway/-"
+	// defaultProbe is the default of Config.Probe.
+	defaultProbe = "-"
+
 	minMajor = 3
 	minMinor = 6
 )
@@ -61,19 +63,29 @@ type Config struct {
 	// TLS is for an external cluster. Nil: plain connections.
 	TLS *tls.Config
 	// Username and Password are for an external cluster with authentication. The user
-	// needs to read and write keys under Prefix + "laneway/", and for [Store.Compact] etcd's role
-	// root; nothing else needs it.
+	// needs to read and write the keys that the caller uses, and for [Store.Compact]
+	// etcd's role root; nothing else needs it.
 	Username, Password string
 	// Prefix comes before each key that the store is given, and is no part of those it
 	// returns. Default: none.
 	Prefix string
+	// Probe is a key that nobody writes, without Prefix, for reads that want the revision
+	// alone: one that Username may read. Default: "-".
+	Probe string
+	// Peers are all members of an embedded cluster, this one among them; each embeds one.
+	// Default: none, a cluster of its own that listens nowhere. See [Peers].
+	Peers *Peers
+	// Patient has Open return also while an embedded store waits for room on its disk, or
+	// for a majority of its peers: it is unavailable, and comes by itself. [Store.Health]
+	// tells what it waits for.
+	Patient bool
 	// QuotaBytes bounds the database of an embedded store (default
 	// [DefaultQuotaBytes]): beyond it, writes that need space are refused.
 	QuotaBytes int64
 	// ReserveBytes is how much of Dir's disk is left free (default
 	// [DefaultReserveBytes]): with less, writes that need space are refused. Much less
-	// than the default is not safe: etcd takes 64 MB at a time, and stops the process
-	// where it gets none.
+	// than the default is not safe: etcd takes 64 MB at a time, and stops where it gets
+	// none.
 	ReserveBytes int64
 	// History is how many revisions an embedded store keeps at least (default
 	// [DefaultHistory]).
@@ -93,6 +105,9 @@ func (c Config) Validate() error {
 	if c.Dir != "" && (c.TLS != nil || c.Username != "" || c.Password != "") {
 		errs = append(errs, errors.New("etcd: TLS and a user are for external clusters"))
 	}
+	if c.Peers != nil {
+		errs = append(errs, c.Peers.validate(c.Dir))
+	}
 	if c.QuotaBytes < 0 || c.ReserveBytes < 0 {
 		errs = append(errs, errors.New("etcd: a negative quota or reserve"))
 	}
@@ -102,28 +117,29 @@ func (c Config) Validate() error {
 // Store is a store in etcd. Make one with [Open].
 type Store struct {
 	prefix string
-	client *clientv3.Client
-	watch  pb.WatchClient
+	probe  string
 	member *member // nil if external
-
-	renewers [renewStreams]*renewer // set by serve
 
 	// life ends with Close; what is under way is canceled by it.
 	life context.Context //nolint:containedctx // canceled by Close alone
 	end  context.CancelFunc
 
 	mu     sync.Mutex
-	closed bool           // guarded by mu
-	calls  sync.WaitGroup // of operations and watches; grows under mu while not closed
-	once   sync.Once
-	err    error // of Close, set in once
+	closed bool  // guarded by mu, as are link and out
+	link   *link // nil while there is none
+	out    error // why there is no link
+	// watches grows under mu while not closed.
+	watches sync.WaitGroup
+	once    sync.Once
+	err     error // of Close, set in once
 }
 
 var _ store.Store = (*Store)(nil)
 
 // Open starts an embedded store or connects to a cluster, and returns when it can be
-// read. If ctx has no deadline, it waits 5 s for a cluster and a minute for an embedded
-// store, which may have a long log to read.
+// read, or, if cfg is patient, what it waits for is known. If ctx has no deadline, it
+// waits 5 s for a cluster and a minute for an embedded store, which may have a long log to
+// read.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -140,6 +156,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open etcd: %w", err)
 	}
 	_, err = s.Revision(ctx)
+	if _, out := errors.AsType[*store.OutError](err); out && cfg.Patient {
+		return s, nil
+	}
 	if err == nil && s.member == nil {
 		err = s.recent(ctx)
 	}
@@ -151,8 +170,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 func openExternal(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{prefix: cfg.Prefix}
-	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	s := newStore(ctx, cfg)
 	client, err := clientv3.New(clientv3.Config{
 		Context:   s.life,
 		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
@@ -168,9 +186,51 @@ func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, s.fail(ctx, err)
 	}
 	conn := client.ActiveConnection()
-	s.client, s.watch = client, pb.NewWatchClient(conn)
-	s.serve(pb.NewLeaseClient(conn))
+	s.connect(newLink(s.life, client, pb.NewWatchClient(conn), pb.NewLeaseClient(conn)))
 	return s, nil
+}
+
+// newStore makes a store without a link. It outlives ctx.
+func newStore(ctx context.Context, cfg Config) *Store {
+	s := &Store{prefix: cfg.Prefix, probe: cfg.Probe}
+	if s.probe == "" {
+		s.probe = defaultProbe
+	}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	return s
+}
+
+// connect puts a link into service.
+func (s *Store) connect(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link, s.out = l, nil
+}
+
+// disconnect takes the link out of service, if there is one; why is what callers get.
+func (s *Store) disconnect(why error) {
+	s.mu.Lock()
+	l := s.link
+	s.link, s.out = nil, why
+	s.mu.Unlock()
+	if l != nil {
+		l.end()
+	}
+}
+
+// use gives the link in service, or why there is none. Who got it calls Done of its
+// calls.
+func (s *Store) use() (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, store.ErrClosed
+	case s.link == nil:
+		return nil, s.out
+	}
+	s.link.calls.Add(1)
+	return s.link, nil
 }
 
 // patience is how long to wait for a connection and for the answer to a password.
@@ -181,19 +241,17 @@ func patience(ctx context.Context) time.Duration {
 	return dialTimeout
 }
 
-// serve sets what needs the store's life and is the same for both kinds.
-func (s *Store) serve(leases pb.LeaseClient) {
-	for i := range s.renewers {
-		s.renewers[i] = newRenewer(s.life, leases, &s.calls)
-	}
-}
-
 // recent refuses members before 3.6: a watch of theirs can lose a deletion at the
 // revision of a compaction, or be told of progress ahead of its events. One that does
 // not answer is not asked again: it may be down for an update.
 func (s *Store) recent(ctx context.Context) error {
-	for _, endpoint := range s.client.Endpoints() {
-		version, err := s.version(ctx, endpoint)
+	l, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer l.calls.Done()
+	for _, endpoint := range l.client.Endpoints() {
+		version, err := version(ctx, l.client, endpoint)
 		if err != nil {
 			continue
 		}
@@ -212,10 +270,10 @@ func tooOld(version string) bool {
 	return major < minMajor || (major == minMajor && minor < minMinor)
 }
 
-func (s *Store) version(ctx context.Context, endpoint string) (string, error) {
+func version(ctx context.Context, client *clientv3.Client, endpoint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	got, err := s.client.Status(ctx, endpoint)
+	got, err := client.Status(ctx, endpoint)
 	if err != nil {
 		return "", err
 	}
@@ -227,42 +285,43 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
 		s.closed = true
+		l := s.link
 		s.mu.Unlock()
 		s.end()
-		s.calls.Wait()
-		if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
-			s.err = fmt.Errorf("close etcd: %w", err)
-		}
+		s.watches.Wait()
 		if s.member != nil {
-			s.member.close()
+			s.member.running.Wait()
+			return
+		}
+		l.calls.Wait()
+		if err := l.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			s.err = fmt.Errorf("close etcd: %w", err)
 		}
 	})
 	return s.err
 }
 
-// enter begins an operation, and says how to end it. The context it returns has a
-// deadline and ends with the store.
-func (s *Store) enter(ctx context.Context) (context.Context, func(), error) {
+// enter begins an operation, and says over which link and how to end it. The context it
+// returns has a deadline and ends with the link.
+func (s *Store) enter(ctx context.Context) (*link, context.Context, func(), error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("store: %w", err)
+		return nil, nil, nil, fmt.Errorf("store: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, nil, store.ErrClosed
+	l, err := s.use()
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	s.calls.Add(1)
 	var cancel context.CancelFunc
 	if _, limited := ctx.Deadline(); limited {
 		ctx, cancel = context.WithCancel(ctx)
 	} else {
 		ctx, cancel = context.WithTimeout(ctx, store.DefaultTimeout)
 	}
-	stop := context.AfterFunc(s.life, cancel)
-	return ctx, func() {
+	stop := context.AfterFunc(l.life, cancel)
+	return l, ctx, func() {
 		stop()
 		cancel()
-		s.calls.Done()
+		l.calls.Done()
 	}, nil
 }
 
@@ -323,12 +382,12 @@ func (s *Store) Health(ctx context.Context) error {
 		return s.member.health()
 	}
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	alarms, err := s.client.AlarmList(ctx)
+	alarms, err := l.client.AlarmList(ctx)
 	if code(err) == codes.PermissionDenied {
 		return nil // not for this user to know; a write will tell
 	}

@@ -10,4 +10,4 @@ func (c Config) WithFree(free func() uint64) Config {
 func TooOld(version string) bool { return tooOld(version) }
 
 // DatabaseBytes is how much of the disk the database has.
-func (s *Store) DatabaseBytes() int64 { return s.member.server.Server.Backend().Size() }
+func (s *Store) DatabaseBytes() int64 { return s.link.server.Backend().Size() }

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -22,12 +23,12 @@ const (
 // Get implements [store.Store].
 func (s *Store) Get(ctx context.Context, key string) (store.KV, bool, uint64, error) {
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return store.KV{}, false, 0, err
 	}
 	defer leave()
-	got, err := s.client.Get(ctx, s.prefix+key)
+	got, err := guard(l, func() (*clientv3.GetResponse, error) { return l.client.Get(ctx, s.prefix+key) })
 	if err != nil {
 		return store.KV{}, false, 0, s.fail(caller, err)
 	}
@@ -41,7 +42,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, bool, uint64, er
 // List implements [store.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]store.KV, uint64, error) {
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -49,7 +50,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]st
 	for range listTries {
 		var kvs []store.KV
 		var revision uint64
-		kvs, revision, err = s.list(ctx, s.prefix+prefix, s.prefix+after, limit)
+		kvs, revision, err = s.list(ctx, l, s.prefix+prefix, s.prefix+after, limit)
 		if err == nil {
 			return kvs, revision, nil
 		}
@@ -61,7 +62,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]st
 }
 
 // list reads pages, all at the revision of the first.
-func (s *Store) list(ctx context.Context, prefix, after string, limit int) (kvs []store.KV, revision uint64, err error) {
+func (s *Store) list(ctx context.Context, l *link, prefix, after string, limit int) (kvs []store.KV, revision uint64, err error) {
 	start, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	if prefix == "" {
 		start, end = "\x00", "\x00" // etcd's words for all keys
@@ -77,7 +78,9 @@ func (s *Store) list(ctx context.Context, prefix, after string, limit int) (kvs 
 		if limit > 0 {
 			n = min(n, limit-len(kvs))
 		}
-		got, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(int64(n)), clientv3.WithRev(signed(revision)))
+		got, err := guard(l, func() (*clientv3.GetResponse, error) {
+			return l.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(int64(n)), clientv3.WithRev(signed(revision)))
+		})
 		if err != nil {
 			return nil, 0, err
 		}
@@ -96,7 +99,7 @@ func (s *Store) list(ctx context.Context, prefix, after string, limit int) (kvs 
 
 // Revision implements [store.Store].
 func (s *Store) Revision(ctx context.Context) (uint64, error) {
-	_, _, revision, err := s.Get(ctx, probe)
+	_, _, revision, err := s.Get(ctx, s.probe)
 	return revision, err
 }
 
@@ -106,18 +109,20 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 		return store.Result{}, err
 	}
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return store.Result{}, err
 	}
 	defer leave()
-	if n := grows(txn.Ops); n > 0 && s.member != nil {
-		if err := s.member.disk.admit(n); err != nil {
+	if s.member != nil && grows(txn.Ops) {
+		if err := s.member.disk.admit(); err != nil {
 			return store.Result{}, err
 		}
 	}
 	compares, gets := s.compares(txn.If)
-	got, err := s.client.Txn(ctx).If(compares...).Then(s.ops(txn.Ops)...).Else(gets...).Commit()
+	got, err := guard(l, func() (*clientv3.TxnResponse, error) {
+		return l.client.Txn(ctx).If(compares...).Then(s.ops(txn.Ops)...).Else(gets...).Commit()
+	})
 	if err != nil {
 		return store.Result{}, s.fail(caller, err)
 	}
@@ -132,15 +137,9 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 	return result, nil
 }
 
-// grows is how many bytes ops add, 0 if they only delete.
-func grows(ops []store.Op) int {
-	n := 0
-	for _, op := range ops {
-		if !op.Delete {
-			n += len(op.Key) + len(op.Value)
-		}
-	}
-	return n
+// grows says whether ops add something, not only delete.
+func grows(ops []store.Op) bool {
+	return slices.ContainsFunc(ops, func(op store.Op) bool { return !op.Delete })
 }
 
 func (s *Store) compares(conditions []store.Compare) (compares []clientv3.Cmp, gets []clientv3.Op) {
@@ -179,12 +178,14 @@ func (s *Store) Compact(ctx context.Context, revision uint64) error {
 		return err
 	}
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	_, err = s.client.Compact(ctx, signed(min(revision, present)))
+	_, err = guard(l, func() (*clientv3.CompactResponse, error) {
+		return l.client.Compact(ctx, signed(min(revision, present)))
+	})
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return nil
 	}

@@ -18,17 +18,19 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, er
 		return 0, fmt.Errorf("lease of %s: at least %s", ttl, store.MinTTL)
 	}
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
 	if s.member != nil {
-		if err := s.member.disk.admit(0); err != nil {
+		if err := s.member.disk.admit(); err != nil {
 			return 0, err
 		}
 	}
-	got, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+	got, err := guard(l, func() (*clientv3.LeaseGrantResponse, error) {
+		return l.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+	})
 	if err != nil {
 		return 0, s.fail(caller, err)
 	}
@@ -38,12 +40,12 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, er
 // Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, id store.LeaseID) (time.Duration, error) {
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
-	ttl, err := s.renewers[uint64(id)%renewStreams].renew(ctx, int64(id))
+	ttl, err := l.renewers[uint64(id)%renewStreams].renew(ctx, int64(id))
 	switch {
 	case err != nil:
 		return 0, s.fail(caller, err)
@@ -56,12 +58,12 @@ func (s *Store) Renew(ctx context.Context, id store.LeaseID) (time.Duration, err
 // Revoke implements [store.Store].
 func (s *Store) Revoke(ctx context.Context, id store.LeaseID) error {
 	caller := ctx
-	ctx, leave, err := s.enter(ctx)
+	l, ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	_, err = s.client.Revoke(ctx, clientv3.LeaseID(id))
+	_, err = guard(l, func() (*clientv3.LeaseRevokeResponse, error) { return l.client.Revoke(ctx, clientv3.LeaseID(id)) })
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil
 	}

@@ -11,10 +11,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger is a logger for etcd that writes to log. What etcd calls information is
-// for debugging here: who embeds it did not ask to hear of its raft.
-func zapLogger(log *slog.Logger) *zap.Logger {
-	return zap.New(&core{log: log.With("component", "etcd")}, zap.ErrorOutput(zapcore.AddSync(discard{})))
+// zapLogger is a logger for etcd that writes to log. What etcd calls information, or
+// warns of, is for debugging here: who embeds it did not ask to hear of its raft, of a
+// slow disk, or of its own defaults.
+func zapLogger(log *slog.Logger, options ...zap.Option) *zap.Logger {
+	options = append(options, zap.ErrorOutput(zapcore.AddSync(discard{})))
+	return zap.New(&core{log: log.With("component", "etcd")}, options...)
 }
 
 type discard struct{}
@@ -54,14 +56,10 @@ func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 func (c *core) Sync() error { return nil }
 
 func level(l zapcore.Level) slog.Level {
-	switch {
-	case l >= zapcore.ErrorLevel:
+	if l >= zapcore.ErrorLevel {
 		return slog.LevelError
-	case l == zapcore.WarnLevel:
-		return slog.LevelWarn
-	default:
-		return slog.LevelDebug
 	}
+	return slog.LevelDebug
 }
 
 func attributes(fields []zapcore.Field) []any {

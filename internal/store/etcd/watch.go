@@ -41,7 +41,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64) <-chan st
 		feed.End(store.ErrClosed)
 		return feed.C()
 	}
-	s.calls.Go(func() {
+	s.watches.Go(func() {
 		wctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the store ends its watches
@@ -110,11 +110,11 @@ func (w *watch) run(ctx context.Context) error {
 func (w *watch) known(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	got, err := w.store.client.Get(ctx, w.store.prefix+probe)
+	revision, err := w.store.Revision(ctx)
 	if err != nil {
-		return w.store.fail(ctx, err)
+		return err
 	}
-	if w.from > unsigned(got.Header.GetRevision()) {
+	if w.from > revision {
 		return store.ErrCompacted
 	}
 	return nil
@@ -126,11 +126,17 @@ func (e *compactedError) Error() string { return fmt.Sprintf("compacted up to %d
 
 // stream follows one stream of the server until it ends.
 func (w *watch) stream(ctx context.Context, start uint64) error {
+	l, err := w.store.use()
+	if err != nil {
+		return err
+	}
+	defer l.calls.Done()
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var pacer sync.WaitGroup
 	defer pacer.Wait()
 	defer cancel()
-	server, err := w.open(ctx, cancel, start, &pacer)
+	defer context.AfterFunc(l.life, cancel)() //nolint:contextcheck // the link ends its streams
+	server, err := w.open(ctx, cancel, l, start, &pacer)
 	if err != nil {
 		return w.broken(err)
 	}
@@ -147,10 +153,10 @@ func (w *watch) stream(ctx context.Context, start uint64) error {
 
 // open begins a stream, and a pacer that asks for progress and cancels a stream which
 // is silent for too long, also while it is being opened.
-func (w *watch) open(ctx context.Context, cancel context.CancelFunc, start uint64, pacer *sync.WaitGroup) (pb.Watch_WatchClient, error) {
+func (w *watch) open(ctx context.Context, cancel context.CancelFunc, l *link, start uint64, pacer *sync.WaitGroup) (pb.Watch_WatchClient, error) {
 	opened := make(chan pb.Watch_WatchClient, 1)
 	pacer.Go(func() { w.pace(ctx, cancel, opened) })
-	server, err := w.store.watch.Watch(ctx)
+	server, err := l.watch.Watch(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,78 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// fuse takes the place of the process: where etcd would end it, because its disk is full
+// or its files are broken, the fuse blows, and the goroutine that has come upon the
+// trouble ends. What it held stays locked, so that nothing is written after that.
+type fuse struct {
+	once  sync.Once
+	blown chan struct{} // closed once it has blown
+	// Set before blown is closed.
+	err     error
+	backend bool // the goroutine was in the database, whose lock it has kept
+}
+
+func newFuse() *fuse { return &fuse{blown: make(chan struct{})} }
+
+var _ zapcore.CheckWriteHook = (*fuse)(nil)
+
+// options has a logger blow the fuse instead of ending the process.
+func (f *fuse) options() []zap.Option {
+	return []zap.Option{zap.WithFatalHook(f), zap.WithPanicHook(f)}
+}
+
+// OnWrite implements [zapcore.CheckWriteHook]. It does not return.
+func (f *fuse) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := errors.New(e.Message)
+	for _, field := range fields {
+		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%s: %w", e.Message, cause)
+		}
+	}
+	f.blow(err)
+	runtime.Goexit()
+}
+
+// blow says why nothing goes on. The first reason counts.
+func (f *fuse) blow(err error) {
+	f.once.Do(func() {
+		f.err = err
+		f.backend = inBackend()
+		close(f.blown)
+	})
+}
+
+// isBlown says whether it has blown.
+func (f *fuse) isBlown() bool {
+	select {
+	case <-f.blown:
+		return true
+	default:
+		return false
+	}
+}
+
+// inBackend says whether the calling goroutine is in the database's code.
+func inBackend() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "server/v3/storage/backend.") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
