@@ -27,10 +27,12 @@ type Header struct {
 	Value []byte
 }
 
-// Origin is where a message that is retried or dead came from.
+// Origin is where a message that is retried or dead came from at first, and who had it last.
 type Origin struct {
 	Partition Partition
 	Offset    int64
+	Group     string
+	Lane      lane.Name // zero: the baseline
 }
 
 // Message is one message of an engine's log. Nobody changes one that an engine gave out.

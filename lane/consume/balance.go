@@ -1,0 +1,72 @@
+package consume
+
+import "slices"
+
+// claim is one cursor that is to be given to one of the sessions that can run it.
+type claim struct {
+	holder string // the session that has it now, or empty
+	room   string // whose sessions are preferred; empty: none
+	able   []seat // ascending by session
+}
+
+// balance gives each claim a session: the one that has it as long as nobody has two more
+// than another who could take it; sessions of the claim's own room before others. Every
+// process comes to the same result from the same claims, and nothing changes hands when
+// nothing changed. A claim that nobody can run gets an empty session.
+func balance(claims []claim) []string {
+	to := make([]string, len(claims))
+	load := map[string]int{}
+	for i := range claims {
+		c := &claims[i]
+		c.able = preferRoom(c.able, c.room)
+		if c.holder != "" && slices.ContainsFunc(c.able, func(s seat) bool { return s.session == c.holder }) {
+			to[i] = c.holder
+			load[c.holder]++
+		}
+	}
+	for i := range claims {
+		if to[i] == "" && len(claims[i].able) > 0 {
+			to[i] = leastLoaded(claims[i].able, load)
+			load[to[i]]++
+		}
+	}
+	for even := false; !even; {
+		even = true
+		for i := len(claims) - 1; i >= 0; i-- {
+			if to[i] == "" {
+				continue
+			}
+			if least := leastLoaded(claims[i].able, load); load[to[i]]-load[least] >= 2 {
+				load[to[i]]--
+				load[least]++
+				to[i] = least
+				even = false
+			}
+		}
+	}
+	return to
+}
+
+// preferRoom leaves the sessions of a room, if it has any.
+func preferRoom(able []seat, room string) []seat {
+	if room == "" || !slices.ContainsFunc(able, func(s seat) bool { return s.room == room }) {
+		return able
+	}
+	var in []seat
+	for _, s := range able {
+		if s.room == room {
+			in = append(in, s)
+		}
+	}
+	return in
+}
+
+func leastLoaded(able []seat, load map[string]int) string {
+	least := able[0].session
+	for _, s := range able[1:] {
+		if load[s.session] < load[least] {
+			least = s.session
+		}
+	}
+	return least
+}
