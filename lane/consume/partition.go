@@ -38,6 +38,7 @@ type partition struct {
 	halted    bool
 	look      bool // moves may be due
 	room      string
+	noted     int                  // how many notes were written in rounds
 	assigned  map[lane.Name]string // which session is to run a cursor
 }
 
@@ -174,7 +175,7 @@ func (c *Core) end(r *run, why Why) {
 	} else {
 		p.colors = slices.DeleteFunc(p.colors, func(o *run) bool { return o == r })
 	}
-	if r.stopping {
+	if r.timed {
 		c.emit(&Disarm{c.handover(r)})
 	}
 	if !r.cut {

@@ -31,6 +31,7 @@ type run struct {
 
 	stopping bool
 	cut      bool // what is in flight is waited for no longer
+	timed    bool // a handover timer is armed
 	why      Why  // it stops
 
 	noted   Note // as stored
@@ -172,9 +173,13 @@ func (c *Core) advance(r *run) {
 	if len(r.buf) == 0 {
 		c.exhausted(r)
 	}
-	if r.cursor == Main && r.pos != before {
+	if r.cursor != Main {
+		return
+	}
+	if r.pos != before {
 		c.mainMoved(r.p)
 	}
+	c.watchStall(r.p)
 }
 
 // mainMoved lets the colors that are run for the baseline follow main.
@@ -317,8 +322,9 @@ func (c *Core) mainHas(r *run, m *Message, o *Owner) (skip, wait bool) {
 		return true, false
 	}
 	*o = p.aud.owner(m.Color)
-	if _, there := p.record.Colors[m.Color]; there {
-		return false, false // below from: main's, whoever owns the color
+	if _, there := p.record.Colors[m.Color]; there { // below from: main's, whoever owns the color
+		o.Dead = o.Dead || m.Color.Strict() // and a strict color was main's only to be buried
+		return false, false
 	}
 	if o.Lane != lane.Baseline {
 		p.want(m.Color)

@@ -12,6 +12,7 @@ import (
 // out: it is repeated as it is until it is answered.
 type Write struct {
 	ID        uint64 // of the Core; a repeated write keeps it
+	Group     string
 	Partition Partition
 	Session   string // who writes
 

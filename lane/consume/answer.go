@@ -1,0 +1,211 @@
+package consume
+
+import (
+	"strings"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+func compareNames(a, b lane.Name) int { return strings.Compare(string(a), string(b)) }
+
+// propose sends a write. It is the partition's only one until it is answered.
+func (c *Core) propose(p *partition, w *Write) {
+	c.ids++
+	w.ID, w.Group = c.ids, c.cfg.Group
+	p.write = &Propose{Write: w, Attempt: 1}
+	c.writes[w.ID] = p
+	c.emit(p.write)
+}
+
+// answered ends a write, or repeats it as it was.
+func (c *Core) answered(e *Answered) *partition {
+	p := c.writes[e.Write]
+	if p == nil {
+		return nil // a second answer
+	}
+	w := p.write.Write
+	if e.Outcome == Doubt {
+		p.write = &Propose{Write: w, Attempt: p.write.Attempt + 1}
+		c.emit(p.write)
+		return p
+	}
+	delete(c.writes, e.Write)
+	p.look = true
+	switch {
+	case e.Outcome == Done:
+		c.landed(p, w, &e.Answer, w.Record)
+	case c.shows(p, w, e.Record):
+		c.landed(p, w, &e.Answer, e.Record)
+	default:
+		c.refused(p, w, &e.Answer)
+	}
+	c.drop(p, p.record)
+	c.rebalance = c.rebalance || len(w.Moves) > 0
+	return p
+}
+
+// shows reports whether a record, read when the write was refused, shows that the write had
+// landed before. The record that the write compares is still the known one.
+func (c *Core) shows(p *partition, w *Write, rec *Record) bool {
+	if rec == nil {
+		return false
+	}
+	for _, m := range w.Moves {
+		h, there := rec.Holder(m.Cursor)
+		switch m.Kind {
+		case Take:
+			return h == Holder{Session: w.Session, Lane: m.Lane}
+		case Release:
+			before, _ := p.record.Holder(m.Cursor)
+			return !there || h.Session != before.Session
+		case Split:
+			return there && rec.Colors[m.Cursor].From == m.From
+		case Merge:
+			return !there
+		case Rewind:
+			return rec.Reset == w.Record.Reset
+		case Create: // a take goes with it
+		}
+	}
+	return false
+}
+
+// landed goes on after a write that took place. rec is the record as it is now, or nil where
+// it was not written.
+func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
+	before := p.record
+	p.write = nil
+	if rec != nil && a.Revision > p.revision {
+		p.record, p.revision = rec, a.Revision
+	}
+	c.adopt(p)
+	stored := func(cursor lane.Name) StoredNote { return noteOf(a.Notes, cursor) }
+	for _, n := range w.Notes {
+		if r := p.run(n.Cursor); r != nil && n.Note != nil {
+			r.noted, r.noteRev = *n.Note, stored(n.Cursor).Revision
+			if len(w.Moves) == 0 {
+				c.mirror(r)
+			}
+		}
+	}
+	for _, m := range w.Moves {
+		r := p.run(m.Cursor)
+		switch m.Kind {
+		case Take:
+			if r != nil {
+				r.session = w.Session
+			} else if w.Session == c.session {
+				lost := false
+				if before != nil {
+					h, _ := before.Holder(m.Cursor)
+					lost = !h.None()
+				}
+				c.begin(p, m, w.Session, stored(m.Cursor), lost)
+			}
+		case Release:
+			if r != nil {
+				c.end(r, m.Why)
+			}
+		case Merge:
+			if r != nil {
+				c.end(r, m.Why)
+			}
+		case Split:
+			p.at = Main
+		case Rewind:
+			if r != nil {
+				c.end(r, m.Why)
+			}
+			p.resetting = false
+			if w.Session == c.session {
+				c.begin(p, Move{Cursor: Main}, w.Session, stored(Main), false)
+			}
+		case Create:
+		}
+	}
+	if len(w.Moves) > 0 {
+		p.at = Main // main decides anew
+		c.emit(&Moved{w})
+	}
+}
+
+// refused goes on after a write that did not take place: what was known is replaced by what
+// is, and what is still due is proposed anew.
+func (c *Core) refused(p *partition, w *Write, a *Answer) {
+	p.write = nil
+	p.barren = len(w.Moves) > 0 && a.Revision == w.IfRevision && len(w.Gone) > 0
+	if a.Revision > p.revision {
+		p.record, p.revision = a.Record, a.Revision
+	}
+	c.adopt(p)
+	for _, n := range w.Notes {
+		if r := p.run(n.Cursor); r != nil && n.Compare {
+			s := noteOf(a.Notes, n.Cursor)
+			r.noteRev, r.changed = s.Revision, true
+			if s.Note != nil {
+				r.noted = *s.Note
+			}
+		}
+	}
+	p.at = Main
+	c.emit(&Refused{w})
+}
+
+func noteOf(notes []StoredNote, cursor lane.Name) StoredNote {
+	for _, n := range notes {
+		if n.Cursor == cursor {
+			return n
+		}
+	}
+	return StoredNote{Cursor: cursor}
+}
+
+// mirror tells the engine what a note says. A color that the baseline runs is behind main
+// and shown by main.
+func (c *Core) mirror(r *run) {
+	at := r.noted.Pos
+	if len(r.noted.Left) > 0 {
+		at = r.noted.Left[0]
+	}
+	c.emit(&Mirror{Partition: r.p.id, Cursor: r.cursor, Offset: at})
+}
+
+// armNote sees to it that notes are written while there are runs.
+func (c *Core) armNote() {
+	if !c.noting && len(c.runs) > 0 {
+		c.noting = true
+		c.emit(&Arm{Timer{Kind: TimerNote}, c.noteEvery})
+	}
+}
+
+// noteRound writes the notes of cursors that have moved. The more there are, the longer it is
+// to the next round.
+func (c *Core) noteRound() {
+	c.noting = false
+	moving := 0
+	for _, p := range c.parts {
+		moving += c.notePartition(p)
+	}
+	c.noteEvery = min(max(c.cfg.NoteMin, notePerCursor*time.Duration(moving)), c.cfg.NoteMax)
+	c.armNote()
+}
+
+func (c *Core) notePartition(p *partition) (moving int) {
+	var changed []*run
+	p.runs(func(r *run) {
+		if r.changed && r.session == c.session {
+			changed = append(changed, r)
+		}
+	})
+	if len(changed) == 0 || p.write != nil || p.halted || c.lost || c.session == "" {
+		return len(changed)
+	}
+	b := draft{c: c, p: p, write: Write{Partition: p.id, Session: c.session, IfRevision: p.revision}}
+	for i := range min(len(changed), maxMoves) { // those that had to wait are first the next time
+		b.note(changed[(p.noted+i)%len(changed)])
+	}
+	p.noted += len(b.write.Notes)
+	c.propose(p, &b.write)
+	return len(changed)
+}

@@ -1,0 +1,420 @@
+package consume
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// maxMoves bounds the moves and notes of one write: registries bound their transactions.
+const maxMoves = 40
+
+// reconcile brings who holds a partition's cursors nearer to who should: it stops runs that
+// are to be given up and proposes the moves that are due, all in one write.
+func (c *Core) reconcile(p *partition) {
+	p.look = false
+	if p.halted || p.aud == nil {
+		return
+	}
+	if !c.stopping && !c.decides() {
+		return
+	}
+	p.resetting = c.resets(p)
+	c.mark(p)
+	if !c.decides() || p.write != nil || p.barren {
+		return
+	}
+	if p.record == nil {
+		c.create(p)
+		return
+	}
+	b := &draft{c: c, p: p, write: Write{Partition: p.id, Session: c.session, IfRevision: p.revision}}
+	if p.resetting {
+		c.rewind(b)
+	}
+	c.releases(b)
+	if !c.stopping {
+		c.takes(b)
+		c.splits(b)
+		c.merges(b)
+	}
+	if b.write.Record != nil {
+		c.propose(p, &b.write)
+	}
+}
+
+// decides reports whether moves may be made: the registry is in reach, and the view knows
+// of the session that would make them.
+func (c *Core) decides() bool {
+	return c.session != "" && !c.lost && c.view != nil && c.view.Sessions[c.session]
+}
+
+// mark stops the runs that are to be given up, and lets those go on that are not any more.
+func (c *Core) mark(p *partition) {
+	mark := func(r *run) {
+		why := c.unwanted(r)
+		switch {
+		case why != "" && !r.stopping:
+			r.stopping, r.why = true, why
+			c.waitFor(r)
+		case why == "" && r.stopping && !r.cut && !p.concerns(r.cursor, Release):
+			r.stopping = false
+			if r.timed {
+				r.timed = false
+				c.emit(&Disarm{c.handover(r)})
+			}
+		}
+	}
+	if p.main != nil { // first: colors that are run for the baseline go before it
+		mark(p.main)
+		if p.resetting {
+			c.waitFor(p.main)
+		}
+	}
+	for _, r := range p.colors {
+		mark(r)
+	}
+}
+
+// waitFor bounds how long a run that is given up waits for its consumers.
+func (c *Core) waitFor(r *run) {
+	if r.flight.out > 0 && !r.cut && !r.timed {
+		r.timed = true
+		c.emit(&Arm{c.handover(r), c.cfg.HandoverTimeout})
+	}
+}
+
+// unwanted says why a run is to be given up; empty: it is not.
+func (c *Core) unwanted(r *run) Why {
+	p := r.p
+	to := p.assigned[r.cursor]
+	elsewhere := to != "" && to != c.session
+	here := c.local[place{p.topic.Name, r.lane}] > 0
+	switch {
+	case c.stopping:
+		return WhyStopping
+	case r.cursor == Main:
+		switch {
+		case p.aud.baseline() && !here && c.anywhere[p.topic.Name] > 0:
+			return WhyBaseline
+		case c.anywhere[p.topic.Name] == 0:
+			return WhyNoMember
+		case elsewhere:
+			return WhyBalance
+		}
+		return ""
+	case p.resetting:
+		return WhyReset
+	}
+	o := p.aud.owner(r.cursor)
+	switch {
+	case o.Lane != r.lane:
+		return WhyOwner
+	case r.base() && (p.main == nil || p.main.stopping):
+		return WhyMainMoves
+	case !here && !o.Dead:
+		return WhyNoMember
+	case !r.base() && elsewhere:
+		return WhyBalance
+	}
+	return ""
+}
+
+// ready reports whether a run that is given up has nothing in flight any more.
+func (r *run) ready() bool { return r.stopping && (r.flight.out == 0 || r.cut) }
+
+// draft is a write that is being put together.
+type draft struct {
+	c     *Core
+	p     *partition
+	write Write
+}
+
+// record is the record as the write would leave it.
+func (b *draft) record() *Record {
+	if b.write.Record == nil {
+		b.write.Record = b.p.record.Clone()
+	}
+	return b.write.Record
+}
+
+func (b *draft) full() bool { return len(b.write.Moves) >= maxMoves }
+
+func (b *draft) move(m Move) { b.write.Moves = append(b.write.Moves, m) }
+
+// note writes what holds of a run now.
+func (b *draft) note(r *run) {
+	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: r.cursor, Note: r.note(), Compare: true, IfRevision: r.noteRev})
+	r.changed = false
+}
+
+// releasing reports whether the write releases a cursor.
+func (b *draft) releasing(cursor lane.Name) bool {
+	return slices.ContainsFunc(b.write.Moves, func(m Move) bool { return m.Cursor == cursor && m.Kind == Release })
+}
+
+// main is the run of main where it may split, merge and take colors for the baseline.
+func (b *draft) main() *run {
+	r := b.p.main
+	if r == nil || r.stopping || r.session != b.c.session || b.p.resetting {
+		return nil
+	}
+	return r
+}
+
+// releases gives up what has nothing in flight any more: main only after, or with, the
+// colors that are run for the baseline.
+func (c *Core) releases(b *draft) {
+	held := false
+	for _, r := range b.p.colors {
+		if r.ready() && !b.full() {
+			b.note(r)
+			b.record().setHolder(r.cursor, Holder{})
+			b.move(Move{Kind: Release, Cursor: r.cursor, Why: r.why})
+			continue
+		}
+		held = held || r.base()
+	}
+	if r := b.p.main; r != nil && r.ready() && !held && !b.p.resetting && !b.full() {
+		b.note(r)
+		b.record().setHolder(Main, Holder{})
+		b.move(Move{Kind: Release, Cursor: Main, Why: r.why})
+	}
+}
+
+// takes takes the cursors that this process should run and nobody holds.
+func (c *Core) takes(b *draft) {
+	p := b.p
+	c.renew(b)
+	if h := p.record.Main; p.main == nil && c.free(p, h) && c.mine(p, Main) {
+		why := WhyFree
+		switch {
+		case !p.aud.baseline():
+			why = WhyCaretaker
+		case !h.None():
+			why = WhyGone
+		}
+		b.take(Main, lane.Baseline, h, why)
+	}
+	for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
+		h := p.record.Colors[color].Holder
+		if b.full() || p.resetting || p.run(color) != nil || !c.free(p, h) {
+			continue
+		}
+		o := p.aud.owner(color)
+		if o.Lane == lane.Baseline {
+			if b.main() == nil || !o.Dead && c.local[place{p.topic.Name, lane.Baseline}] == 0 {
+				continue
+			}
+		} else if !c.mine(p, color) || c.local[place{p.topic.Name, o.Lane}] == 0 {
+			continue
+		}
+		why := WhyFree
+		switch {
+		case o.Dead:
+			why = WhyStrictEnded
+		case !h.None():
+			why = WhyGone
+		}
+		b.take(color, o.Lane, h, why)
+	}
+}
+
+// renew takes under the present session what this process runs under one that it lost. The
+// run goes on: nobody else has held the cursor since, or the record would say so.
+func (c *Core) renew(b *draft) {
+	b.p.runs(func(r *run) {
+		if r.session == c.session || r.stopping || b.full() {
+			return
+		}
+		b.note(r)
+		b.take(r.cursor, r.lane, Holder{Session: r.session}, WhyNewSession)
+	})
+}
+
+func (b *draft) take(cursor, to lane.Name, from Holder, why Why) {
+	b.record().setHolder(cursor, Holder{Session: b.c.session, Lane: to})
+	b.move(Move{Kind: Take, Cursor: cursor, Lane: to, Why: why})
+	b.write.Read = append(b.write.Read, cursor)
+	if !from.None() && !slices.Contains(b.write.Gone, from.Session) {
+		b.write.Gone = append(b.write.Gone, from.Session)
+	}
+}
+
+// free reports whether a cursor with this holder may be taken: it has none, or its session
+// is gone from the registry.
+func (c *Core) free(p *partition, h Holder) bool { return h.None() || c.gone(p, h.Session) }
+
+// gone reports whether a session that a record names has ended. A view that is older than
+// the record may not know yet of a session that is new.
+func (c *Core) gone(p *partition, session string) bool {
+	return c.past[session] || !c.view.Sessions[session] && c.view.Revision >= p.revision
+}
+
+// mine reports whether a cursor is this process's to take.
+func (c *Core) mine(p *partition, cursor lane.Name) bool {
+	if p.assigned[cursor] != c.session {
+		return false
+	}
+	return cursor != Main || c.anywhere[p.topic.Name] > 0 &&
+		(!p.aud.baseline() || c.local[place{p.topic.Name, lane.Baseline}] > 0)
+}
+
+// splits splits off the colors that are not the baseline's.
+func (c *Core) splits(b *draft) {
+	p, r := b.p, b.main()
+	if r == nil {
+		return
+	}
+	for _, color := range p.aud.eager {
+		b.split(r, color, WhyLaneMember)
+	}
+	if p.at != Main {
+		b.split(r, p.at, WhyMessage)
+	}
+	if p.stalled {
+		for _, color := range p.aud.lazy {
+			b.split(r, color, WhyStalled)
+		}
+	}
+	c.watchStall(p)
+}
+
+func (b *draft) split(r *run, color lane.Name, why Why) {
+	rec := b.p.record
+	if b.write.Record != nil {
+		rec = b.write.Record
+	}
+	if _, there := rec.Colors[color]; there || b.full() {
+		return
+	}
+	if o := b.p.aud.owner(color); o.Lane == lane.Baseline {
+		return
+	}
+	if b.c.cfg.Ordered && (len(r.redo) > 0 || r.flight.has(func(it *item) bool { return it.msg.Color == color })) {
+		return // it is with the baseline still; main waits at its next message
+	}
+	rec = b.record()
+	if rec.Colors == nil {
+		rec.Colors = map[lane.Name]Entry{}
+	}
+	rec.Colors[color] = Entry{From: r.pos}
+	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color, Note: &Note{Pos: r.pos}})
+	b.move(Move{Kind: Split, Cursor: color, From: r.pos, Why: why})
+}
+
+// idle reports whether a run has used all that there is and waits for more. It will come to
+// every message that there will be.
+func (r *run) idle() bool { return len(r.buf) == 0 && r.fetching }
+
+// stuck reports whether main may never come to a message of a color that waits.
+func (p *partition) stuck() bool {
+	if p.main == nil || p.main.idle() || p.record == nil {
+		return false
+	}
+	return slices.ContainsFunc(p.aud.lazy, func(color lane.Name) bool {
+		_, there := p.record.Colors[color]
+		return !there
+	})
+}
+
+// watchStall looks again after a while whether main stands where it stood.
+func (c *Core) watchStall(p *partition) {
+	if !p.watching && !p.stalled && p.stuck() {
+		p.watching, p.stallAt = true, p.main.pos
+		c.emit(&Arm{Timer{Kind: TimerStall, Partition: p.id}, c.cfg.SplitPatience})
+	}
+}
+
+func (c *Core) stallFired(p *partition) {
+	p.watching = false
+	p.look = true
+	p.stalled = p.main != nil && p.main.pos == p.stallAt && p.stuck()
+}
+
+// merges gives main back the colors whose cursors stand where main stands.
+func (c *Core) merges(b *draft) {
+	p, main := b.p, b.main()
+	if main == nil {
+		return
+	}
+	merged := false
+	for _, r := range p.colors {
+		if !r.base() || r.stopping || r.session != c.session || !p.met(r) || b.full() {
+			continue
+		}
+		delete(b.record().Colors, r.cursor)
+		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: r.cursor})
+		b.move(Move{Kind: Merge, Cursor: r.cursor, Why: WhyMet})
+		merged = true
+	}
+	if merged {
+		b.note(main)
+	}
+}
+
+// create makes the record and main's note, and takes main, in one.
+func (c *Core) create(p *partition) {
+	if c.stopping || !c.mine(p, Main) {
+		return
+	}
+	start, why := c.cfg.Start, WhyNewGroup
+	if p.retry || p.id.Index >= p.topic.Partitions {
+		start, why = Start{}, WhyNewPart
+	}
+	if p.start == nil {
+		if !p.resolving {
+			p.resolving = true
+			c.emit(&Resolve{Partition: p.id, Start: start})
+		}
+		return
+	}
+	c.propose(p, &Write{
+		Partition: p.id, Session: c.session,
+		Record: &Record{Main: Holder{Session: c.session}, Epoch: p.epoch},
+		Notes:  []NoteWrite{{Cursor: Main, Note: &Note{Pos: *p.start}, Compare: true}},
+		Read:   []lane.Name{Main},
+		Moves:  []Move{{Kind: Create, Cursor: Main, Why: why}, {Kind: Take, Cursor: Main, Why: WhyFree}},
+	})
+}
+
+// resets reports whether a reset of a partition is asked for and not done.
+func (c *Core) resets(p *partition) bool {
+	if c.view == nil || c.view.Group.Reset == nil || p.record == nil {
+		return false
+	}
+	r := c.view.Group.Reset
+	_, named := r.Offsets[p.id]
+	return named && p.record.Reset != r.ID
+}
+
+// rewind lets main begin elsewhere, and takes all colors back into it: what they had is what
+// the reset says now. It waits until nobody runs a color and nothing of main is in flight.
+func (c *Core) rewind(b *draft) {
+	p, r := b.p, b.p.main
+	if r == nil || r.stopping || r.session != c.session || r.flight.out > 0 && !r.cut {
+		return
+	}
+	for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
+		h := p.record.Colors[color].Holder
+		if !c.free(p, h) {
+			return
+		}
+		if !h.None() {
+			b.write.Gone = append(b.write.Gone, h.Session)
+		}
+	}
+	rec := b.record()
+	for color := range p.record.Colors {
+		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color})
+	}
+	slices.SortFunc(b.write.Notes, func(x, y NoteWrite) int { return compareNames(x.Cursor, y.Cursor) })
+	to := c.view.Group.Reset
+	rec.Colors, rec.Reset = nil, to.ID
+	b.write.Notes = append(b.write.Notes, NoteWrite{
+		Cursor: Main, Note: &Note{Pos: to.Offsets[p.id]}, Compare: true, IfRevision: r.noteRev,
+	})
+	b.write.Read = append(b.write.Read, Main)
+	b.move(Move{Kind: Rewind, Cursor: Main, From: to.Offsets[p.id], Why: WhyReset})
+}
