@@ -105,7 +105,10 @@ func (c *Control) serveTerm(ctx context.Context) error {
 			return ctx.Err()
 		case <-advanced:
 		case <-beat.C:
-			err = c.heartbeat(ctx, lease)
+			// Where there is no room for a new time, the old one stands.
+			if err = c.heartbeat(ctx, lease); errors.Is(err, store.ErrFull) {
+				err = nil
+			}
 		case <-renew.C:
 			_, err = c.cfg.Store.Renew(ctx, lease)
 			c.reached.keep(func(id string) bool { return c.cache.get(sessionRef(id)) != nil })

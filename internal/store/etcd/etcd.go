@@ -35,7 +35,7 @@ const (
 	DefaultQuotaBytes = 2 << 30
 	// DefaultReserveBytes of the disk stay free: room for the next segment of the
 	// write-ahead log, for a database that is written anew, and some more.
-	DefaultReserveBytes = 160 << 20
+	DefaultReserveBytes = 128 << 20
 	// DefaultHistory is how many revisions an embedded store keeps at least for watches
 	// that start in the past.
 	DefaultHistory = 10_000

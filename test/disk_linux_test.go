@@ -1,0 +1,274 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// smallDisk mounts a file system of that many megabytes in memory. Without the right to
+// mount, the test ends there: the storage's own tests have a disk that they only pretend.
+func smallDisk(t *testing.T, megabytes int) (dir string, mounted bool) {
+	t.Helper()
+	dir = t.TempDir()
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes))
+	if errors.Is(err, syscall.EPERM) {
+		t.Logf("mount: %v", err)
+		return "", false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir, true
+}
+
+// fillDisk writes as fast as it can until nothing more fits.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		_, err := f.Write(block)
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			block = block[:len(block)/2]
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+}
+
+// serviceWriter writes services of the name given, one after the other, from several
+// goroutines, until it is stopped, and remembers those that were acknowledged.
+type serviceWriter struct {
+	url    string
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	refused atomic.Int64
+	mu      sync.Mutex
+	acked   []string
+	strange string // an answer that is neither a success nor one of a full disk
+}
+
+func writeServices(t *testing.T, s *server, name string, writers int) *serviceWriter {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &serviceWriter{url: s.url(), cancel: cancel}
+	t.Cleanup(w.stop)
+	for id := range writers {
+		w.wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				w.write(ctx, fmt.Sprintf("%s-%d-%d", name, id, n))
+			}
+		})
+	}
+	return w
+}
+
+func (w *serviceWriter) write(ctx context.Context, service string) {
+	body := fmt.Appendf(nil, `{"owner":%q}`, strings.Repeat("o", 200))
+	status, text, err := call(ctx, http.MethodPut, w.url+"/v1/services/"+service, body)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && status == http.StatusCreated:
+		w.acked = append(w.acked, service)
+	case err == nil && status == http.StatusInsufficientStorage:
+		w.refused.Add(1)
+	case err == nil && status == http.StatusServiceUnavailable:
+	default:
+		w.strange = fmt.Sprint(status, " ", text, " ", err)
+	}
+}
+
+func (w *serviceWriter) stop() {
+	w.cancel()
+	w.wg.Wait()
+}
+
+// call sends a request to the control plane.
+func call(ctx context.Context, method, url string, body []byte) (status int, text string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := (&http.Client{}).Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(got), err
+}
+
+// health is what a server says of itself at a path.
+func (s *server) health(t *testing.T, path string) (status int, h laneclient.Health, err error) {
+	t.Helper()
+	status, text, err := call(t.Context(), http.MethodGet, s.url()+path, nil)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &h)
+	}
+	return status, h, err
+}
+
+// lives fails the test if the server has ended.
+func (s *server) lives(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.done:
+		t.Fatalf("the server has ended: %s\nstderr: %s", s.cmd.ProcessState, s.stderr.String())
+	default:
+	}
+}
+
+// TestDiskFull has another writer fill the disk of a server as fast as it goes, while
+// services are written: the server lives, says so, reads, deletes and routes; and is as
+// before when there is room. Then it is killed and started on the full disk.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	disk, mounted := smallDisk(t, 350)
+	if !mounted {
+		return
+	}
+	filler := filepath.Join(disk, "filler")
+	args := []string{"--data", filepath.Join(disk, "data")}
+	s := startServer(t, args...)
+	for _, role := range []string{"control", "gateway", "inside"} {
+		args = append(args, "--listen", role+"="+s.addresses[role])
+	}
+	s.runService(t, "http", nil, "--service", "order", "--instance", "o1")
+	s.registered(t, "order", "o1")
+	routed := func() {
+		t.Helper()
+		poll(t, 10*time.Second, func() error {
+			_, err := s.ask(t, "order.lane.localhost")
+			return err
+		})
+	}
+	routed()
+	poll(t, time.Minute, func() error { // it is written now and then
+		snapshot, err := os.ReadFile(filepath.Join(disk, "data", "gateway", "snapshot.json"))
+		if err == nil && !bytes.Contains(snapshot, []byte(`"o1"`)) {
+			err = errors.New("the gateway's snapshot on disk has no instance o1")
+		}
+		return err
+	})
+	w := writeServices(t, s, "w", 8)
+	poll(t, time.Minute, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.acked) < 200 {
+			return fmt.Errorf("%d services written, %s", len(w.acked), w.strange)
+		}
+		return nil
+	})
+
+	fillDisk(t, filler)
+	poll(t, time.Minute, func() error {
+		if _, h, err := s.health(t, "/healthz"); err != nil || h.OK || !strings.Contains(h.Roles[0].Reason, "full") {
+			return fmt.Errorf("/healthz: %+v %w, want that the registry is full", h, err)
+		}
+		if w.refused.Load() < 100 {
+			return fmt.Errorf("%d writes refused", w.refused.Load())
+		}
+		return nil
+	})
+	w.stop()
+	if w.strange != "" {
+		t.Errorf("a writer was answered %s", w.strange)
+	}
+	s.lives(t)
+	routed()
+	s.readsAndDeletes(t, w)
+	s.lives(t)
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	s.takesWrites(t, "room", true)
+
+	fillDisk(t, filler)
+	s.kill()
+	s = startServer(t, args...)
+	routed()
+	status, h, err := s.health(t, "/readyz")
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(h.Roles[0].Reason, "MB free") {
+		t.Errorf("/readyz on a full disk: %d %+v %v, want how much room it needs", status, h, err)
+	}
+	if status, text, err := call(t.Context(), http.MethodPut, s.url()+"/v1/services/late", []byte("{}")); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("a write: %d %s %v, want 503", status, text, err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	s.takesWrites(t, "later", true)
+	for _, service := range w.acked {
+		if status, text, err := call(t.Context(), http.MethodGet, s.url()+"/v1/services/"+service, nil); err != nil || status != http.StatusOK {
+			t.Fatalf("%s was acknowledged: %d %s %v", service, status, text, err)
+		}
+	}
+	routed()
+	s.lives(t)
+	t.Logf("%d services acknowledged, %d refused, none lost", len(w.acked), w.refused.Load())
+}
+
+// readsAndDeletes has services read and some of them deleted, which w then forgets.
+func (s *server) readsAndDeletes(t *testing.T, w *serviceWriter) {
+	t.Helper()
+	const deleted = 100
+	for i, service := range w.acked {
+		if status, text, err := call(t.Context(), http.MethodGet, s.url()+"/v1/services/"+service, nil); err != nil || status != http.StatusOK {
+			t.Fatalf("read %s: %d %s %v", service, status, text, err)
+		}
+		if i >= deleted {
+			continue
+		}
+		if status, text, err := call(t.Context(), http.MethodDelete, s.url()+"/v1/services/"+service, nil); err != nil || status != http.StatusNoContent {
+			t.Fatalf("delete %s: %d %s %v", service, status, text, err)
+		}
+	}
+	w.acked = w.acked[deleted:]
+}
+
+// takesWrites waits until a service can be written, and the server says that it is well.
+func (s *server) takesWrites(t *testing.T, service string, well bool) {
+	t.Helper()
+	poll(t, time.Minute, func() error {
+		s.lives(t)
+		status, text, err := call(t.Context(), http.MethodPut, s.url()+"/v1/services/"+service, []byte("{}"))
+		if err != nil || status >= http.StatusBadRequest {
+			return fmt.Errorf("a write: %d %s %w", status, text, err)
+		}
+		if _, h, err := s.health(t, "/readyz"); err != nil || h.OK != well {
+			return fmt.Errorf("/readyz: %+v %w", h, err)
+		}
+		return nil
+	})
+}
