@@ -109,8 +109,9 @@ const maxProtocolBytes = 32
 func shortened(s string) string { return s[:min(len(s), 80)] }
 
 // AdminHandler serves GET /v1/explain?service=&color=&protocol= and GET /healthz on
-// this process's own view, for the address in Config.Admin. /healthz is well as
-// long as the process routes, also by a stale view, and says that it is one.
+// this process's own view, for the address in Config.Admin; Config.AdminListen serves
+// it without more. /healthz is well as long as the process routes, also by a stale
+// view, and says that it is one.
 func (c *Client) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {

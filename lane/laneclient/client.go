@@ -83,6 +83,14 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	var admin *adminServer
+	if cfg.AdminListen != "" {
+		var err error
+		if admin, err = newAdminServer(ctx, cfg.AdminListen, c); err != nil {
+			return nil, err
+		}
+		c.cfg.Admin = admin.address()
+	}
 	v := newViewer(c)
 	if cfg.SnapshotFile != "" {
 		c.saver = &saver{path: cfg.SnapshotFile, wake: make(chan struct{}, 1)}
@@ -95,6 +103,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c.running.Go(func() { k.run(runCtx) })
 	c.running.Go(func() { v.run(runCtx) })
 	c.running.Go(func() { c.dispatch.run(runCtx) })
+	if admin != nil {
+		c.running.Go(func() { admin.run(runCtx, c.log) })
+	}
 	if c.saver != nil {
 		c.running.Go(func() { c.saver.run(runCtx, c) })
 	}
@@ -261,6 +272,10 @@ func (c *Client) Used(color lane.Name) {
 		c.used.note(color)
 	}
 }
+
+// Admin is the host:port where this process serves [Client.AdminHandler], with the
+// port that Config.AdminListen got; empty: nowhere.
+func (c *Client) Admin() string { return c.cfg.Admin }
 
 // Instance is the name of this process's instance; empty: it is none.
 func (c *Client) Instance() string { return c.cfg.Instance }

@@ -62,7 +62,13 @@ type Config struct {
 	NoListen bool
 
 	Role  string // role of the session; default "gateway" with All, "instance" with Service, else "client"
-	Admin string // host:port where this process serves Client.AdminHandler; empty: nowhere
+	Admin string // host:port where this process serves Client.AdminHandler; empty: nowhere, or AdminListen
+	// AdminListen has the client serve AdminHandler itself, from Dial to Close, so that
+	// `laneway explain --at` can ask this process: a loopback host:port, as in
+	// "127.0.0.1:0", where 0 is a free port. Empty: it listens nowhere. Where others
+	// should reach it, or where it is a part of a server that is there anyway, mount
+	// AdminHandler there and say so in Admin instead.
+	AdminListen string
 
 	// All keeps everything that routing needs: all instances, services, routes and
 	// rules. For gateways.
@@ -127,6 +133,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Owned && (c.Service == "" || c.Instance == "") {
 		add("Owned", errors.New("needs Service and Instance: set both, or let the client register the instance"))
+	}
+	if c.AdminListen != "" {
+		add("AdminListen", checkAdminListen(c.AdminListen))
+		if c.Admin != "" {
+			add("Admin", errors.New("is set beside AdminListen: leave out one of them"))
+		}
 	}
 	if c.TTL != 0 && (c.TTL < MinTTL || c.TTL > MaxTTL) {
 		add("TTL", fmt.Errorf("is %v: use %v to %v", c.TTL, MinTTL, MaxTTL))
