@@ -389,6 +389,12 @@ func TestDemoKeep(t *testing.T) {
 		t.Errorf("plain: got %s, want %s", got, want)
 	}
 
+	// Its services tell by their own view who would get their calls.
+	out, stderr, status := cli(t, []string{"LANEWAY_CONTROL=" + d.control}, "", "explain", "call", "--service", "b", "--color", "green", "--protocol", "grpc", "--at", "A1")
+	if status != 0 || !strings.Contains(out, "B2 at") || !strings.Contains(out, "answered by") || !strings.Contains(out, "A1 at revision") {
+		t.Errorf("explain --at A1: exit status %d\n%s%s", status, out, stderr)
+	}
+
 	kill := func(instance string) {
 		t.Helper()
 		if err := syscall.Kill(d.pids[instance], syscall.SIGKILL); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,4 +37,42 @@ func TestExplainKnowsTheGateway(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Every process answers by its own view: the gateway, `laneway run`, and programs with
+// the SDK, as those of the demo.
+func TestExplainAtEveryNode(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.runService(t, "http", nil, "--service", "plain", "--instance", "p1", "--lane", "green")
+	s.registered(t, "plain", "p1")
+	s.runService(t, "admin", nil, "--service", "order", "--instance", "o1")
+	s.registered(t, "order", "o1")
+	sessions := func(instance string) (out []laneclient.Session) {
+		service, name, _ := strings.Cut(instance, "/")
+		for _, one := range s.sessions(t, service, name) {
+			if one.Admin == "" {
+				t.Errorf("session %+v has no admin address", one)
+			}
+			out = append(out, one)
+		}
+		return out
+	}
+	if n := len(sessions("plain/p1")); n != 1 {
+		t.Errorf("%d sessions of p1, want that of run", n)
+	}
+	if n := len(sessions("order/o1")); n != 2 {
+		t.Errorf("%d sessions of o1, want that of run and its own", n)
+	}
+	for _, at := range []string{"gateway", "plain/p1", "o1", sessions("plain/p1")[0].Admin} {
+		var e laneclient.Explanation
+		out := s.must(t, "explain", "call", "--service", "plain", "--color", "green", "--at", at, "-o", "json")
+		if err := json.Unmarshal([]byte(out), &e); err != nil {
+			t.Fatal(err)
+		}
+		node := strings.TrimPrefix(at, "plain/")
+		if e.Reason != "lane-instance" || len(e.Instances) != 1 || e.Instances[0].Name != "p1" || (node == "p1" || node == "o1") && e.Node != node {
+			t.Errorf("--at %s: %s, want p1 in green", at, out)
+		}
+	}
 }

@@ -32,6 +32,7 @@ func services() map[string]func() error {
 		"family":   haveChild,
 		"signals":  noteSignals,
 		"sdk":      useSDK,
+		"admin":    tellAbout,
 		"quit":     serveAndQuit,
 		"abrupt":   serveAbruptly,
 	}
@@ -171,6 +172,19 @@ func useSDK() error {
 		return err
 	}
 	say("session", client.Session())
+	err = serveHTTP()
+	_ = client.Close()
+	return err
+}
+
+// tellAbout uses the SDK and can be asked.
+func tellAbout() error {
+	cfg := laneclient.FromEnv()
+	cfg.AdminListen = "127.0.0.1:0"
+	client, err := laneclient.Dial(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
 	err = serveHTTP()
 	_ = client.Close()
 	return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -146,19 +147,8 @@ func (a *app) at(ctx context.Context, node string) (*api, error) {
 		if err != nil {
 			return nil, err
 		}
-		address = ""
-		var known []string
-		for _, s := range sessions {
-			if s.Admin == "" {
-				continue
-			}
-			known = append(known, s.Admin+" ("+strings.TrimSpace(s.Role+" "+s.Instance)+" on "+s.Host+")")
-			if node == s.Name || node == s.Host || node == s.Instance || node == s.Role {
-				address = s.Admin
-			}
-		}
-		if address == "" {
-			return nil, fmt.Errorf("no node %q that can be asked: there is %s", node, orNone(known))
+		if address, err = adminOf(node, sessions); err != nil {
+			return nil, err
 		}
 	}
 	if !strings.Contains(address, "://") {
@@ -166,6 +156,46 @@ func (a *app) at(ctx context.Context, node string) (*api, error) {
 	}
 	urls := []string{address}
 	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv(laneclient.EnvTokenFile)})}, nil
+}
+
+// adminOf is the admin address of the session that node names: by its id, its role, its
+// host, or its instance, with or without the service. Where an instance has several, the
+// program comes before the `laneway run` around it: it is the one that calls others.
+func adminOf(node string, sessions []laneclient.Session) (string, error) {
+	var all, named []laneclient.Session
+	for _, s := range sessions {
+		if s.Admin == "" {
+			continue
+		}
+		all = append(all, s)
+		_, instance, _ := strings.Cut(s.Instance, "/")
+		if node == s.Name || node == s.Role || node == s.Host || node == s.Instance || node == instance {
+			named = append(named, s)
+		}
+	}
+	programs := map[string]bool{}
+	for _, s := range named {
+		programs[s.Instance] = programs[s.Instance] || s.Role != laneclient.RoleRun
+	}
+	named = slices.DeleteFunc(named, func(s laneclient.Session) bool {
+		return s.Role == laneclient.RoleRun && s.Name != node && s.Role != node && programs[s.Instance]
+	})
+	switch len(named) {
+	case 0:
+		return "", fmt.Errorf("no node %q that can be asked: there is %s", node, orNone(nodes(all)))
+	case 1:
+		return named[0].Admin, nil
+	}
+	return "", fmt.Errorf("%q names %d nodes: give the address of one: %s", node, len(named), strings.Join(nodes(named), ", "))
+}
+
+// nodes says of sessions what can be told --at.
+func nodes(sessions []laneclient.Session) []string {
+	var out []string
+	for _, s := range sessions {
+		out = append(out, s.Admin+" ("+strings.TrimSpace(s.Role+" "+s.Instance)+" on "+s.Host+")")
+	}
+	return out
 }
 
 // ofNode says of a node that gave no answer that it is not the control plane.

@@ -59,6 +59,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	cfg.Client.AdminListen = "127.0.0.1:0" // for laneway explain --at
 	lc, err := laneclient.Dial(dialing, cfg.Client)
 	if err != nil {
 		return fmt.Errorf("join the control plane: %w", err)

@@ -65,7 +65,7 @@ func (r *registry) join(ctx context.Context, endpoints []laneclient.Endpoint) er
 		Control: r.cfg.Control, Transport: r.cfg.Transport, TokenFile: r.cfg.TokenFile,
 		Service: r.cfg.Service, Lane: r.cfg.Lane, Room: r.cfg.Room, Instance: r.cfg.Instance,
 		Endpoints: endpoints, NoListen: r.cfg.NoListen, Role: laneclient.RoleRun, TTL: r.cfg.TTL,
-		Labels: r.cfg.Labels, Weight: r.cfg.Weight, Log: r.cfg.Log,
+		Labels: r.cfg.Labels, Weight: r.cfg.Weight, Log: r.cfg.Log, AdminListen: "127.0.0.1:0",
 	})
 	if err != nil {
 		return err
