@@ -39,7 +39,6 @@ const (
 	maxResponseHeaderBytes = 256 << 10 // of a response
 	headerTimeout          = 10 * time.Second
 	keepAliveTimeout       = 3 * time.Minute // of a client's connection without a request
-	handshakeTimeout       = 10 * time.Second
 	dialTimeout            = 3 * time.Second
 	tcpKeepAlive           = 30 * time.Second
 	continueTimeout        = time.Second      // for an upstream's 100 Continue
@@ -53,6 +52,7 @@ const (
 	stuckWrite             = 60 * time.Second // of HTTP/2 frames, without a byte taken
 	replayBytes            = 64 << 10         // of an idempotent request's body, kept for another attempt
 	copyBytes              = 32 << 10
+	writeEndTimeout        = 50 * time.Millisecond  // for the last bytes of a request that has been answered
 	discardTimeout         = 50 * time.Millisecond  // for the rest of a body that is not wanted
 	lingerTimeout          = 500 * time.Millisecond // before a connection with an unread body is closed
 	lingerBytes            = 4 << 20

@@ -29,9 +29,6 @@ func (c *call) forwardOut(ctx context.Context) {
 	c.duplex(0, w)
 	out := c.outgoing(ctx)
 	out.URL.Host = r.URL.Host
-	if c.body != nil {
-		out.Body = c.body.attempt()
-	}
 	resp, err := c.roundTrip(out)
 	if err == nil {
 		w.headers(idle)

@@ -28,9 +28,9 @@ type Gateway struct {
 	tunnels  tunnels
 	buffers  sync.Pool // of *buffer
 
-	lingering sync.WaitGroup // connections that are about to close
-	h1, h2    *http.Transport
-	pool      pool
+	lingering sync.WaitGroup  // connections that are about to close
+	pool      pool            // of HTTP/1.1
+	h2        *http.Transport // for gRPC
 
 	pseudonym string // in Via
 	via       [3]string
@@ -56,7 +56,7 @@ func New(cfg Config) (*Gateway, error) {
 	for n, a := range cfg.Aliases {
 		cfg.Aliases[n] = http.CanonicalHeaderKey(a)
 	}
-	g := &Gateway{cfg: cfg, balancer: lane.NewBalancer(cfg.Policy), h1: newTransport(false), h2: newTransport(true)}
+	g := &Gateway{cfg: cfg, balancer: lane.NewBalancer(cfg.Policy), h2: newTransport()}
 	g.budget.fill()
 	g.pool.dial = dial
 	var id [4]byte

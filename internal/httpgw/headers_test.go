@@ -3,6 +3,7 @@ package httpgw
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,22 @@ func TestSource(t *testing.T) {
 	} {
 		if got := source(http.Header{headerFor: c.lines}, netip.MustParseAddr(c.peer), trusted); got.String() != c.want {
 			t.Errorf("%s %q: got %s, want %s", c.peer, c.lines, got, c.want)
+		}
+	}
+}
+
+func TestDialAddress(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"http://example.com/x": "example.com:80", "http://example.com:/": "example.com:80", "http://example.com:8080/": "example.com:8080",
+		"http://[::1]/": "[::1]:80", "http://[::1]:81/": "[::1]:81", "http://192.0.2.1": "192.0.2.1:80",
+	} {
+		u, err := url.Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := dialAddress(u); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
 		}
 	}
 }

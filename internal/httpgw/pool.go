@@ -9,19 +9,22 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
 )
 
-// pool keeps connections of HTTP/1.1 to upstreams for requests without a body, most of
-// all. They are written and their answers read by the goroutine that serves the client:
-// the transport of net/http has two more for each connection, and handing over to them
-// and back is half of what a short request costs. What needs them (a body that is sent
-// while the answer comes, Expect, Upgrade) takes the transport.
+// pool keeps connections of HTTP/1.1 to upstreams. They are written and their answers read
+// by the goroutine that serves the client, but for a request's body (see [sending]): the
+// transport of net/http has two more for each connection, and handing over to them and back
+// is half of what a short request costs. It also takes what an upstream sends too much for
+// the answer to the next request, if that is quick to come.
 type pool struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	buffers sync.Pool // of *buffer
 
 	mu     sync.Mutex
 	idle   map[string][]*poolConn // by address, the one that was used last at the end
@@ -61,39 +64,53 @@ func (c *poolConn) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // bufio looks at it
 }
 
-// roundTrip sends a request without a body and reads the head of its answer; the
-// answer's body must be read or closed. A kept connection that turns out to be dead
-// before a byte has come is replaced once where the request may be repeated. interim is
-// called with interim answers.
-func (p *pool) roundTrip(out *http.Request, interim func(int, textproto.MIMEHeader) error) (*http.Response, error) {
-	ctx := out.Context()
-	for conn := p.take(out.URL.Host); conn != nil; conn = nil {
-		resp, err := conn.exchange(ctx, out, interim)
-		if err == nil || conn.got || ctx.Err() != nil || !idempotent(out.Method) {
+// roundTrip sends a request, with u as its body (nil: it has none), and reads the head of its
+// answer; the answer's body must be read or closed. That of a 101 is the connection, as an
+// io.ReadWriteCloser. A kept connection that turns out to be dead before a byte has come is
+// replaced once where the request may be repeated. interim is called with interim answers.
+func (p *pool) roundTrip(out *http.Request, u *upload, interim func(int, textproto.MIMEHeader) error) (*http.Response, error) {
+	ctx, address := out.Context(), dialAddress(out.URL)
+	for conn := p.take(address); conn != nil; conn = nil {
+		resp, err := conn.exchange(ctx, out, u, interim)
+		if err == nil || conn.got || ctx.Err() != nil || !idempotent(out.Method) || u.failed() || !u.replayable() {
 			return resp, err
 		}
 	}
-	raw, err := p.dial(ctx, "tcp", out.URL.Host)
+	raw, err := p.dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // neverSent looks at it
 	}
-	conn := &poolConn{Conn: raw, pool: p, address: out.URL.Host, quiet: quiet(raw)}
+	conn := &poolConn{Conn: raw, pool: p, address: address, quiet: quiet(raw)}
 	conn.in, conn.out = bufio.NewReader(conn), bufio.NewWriter(raw)
-	return conn.exchange(ctx, out, interim)
+	return conn.exchange(ctx, out, u, interim)
+}
+
+// dialAddress is the host and port of an http URL.
+func dialAddress(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
 }
 
 // exchange closes the connection where it fails.
-func (c *poolConn) exchange(ctx context.Context, out *http.Request, interim func(int, textproto.MIMEHeader) error) (*http.Response, error) {
+func (c *poolConn) exchange(ctx context.Context, out *http.Request, u *upload, interim func(int, textproto.MIMEHeader) error) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.SetDeadline(time.Unix(1, 0)) // whoever reads or writes gets an error
 	})
+	var s *sending
 	fail := func(err error) (*http.Response, error) {
 		stop()
+		s.giveUp()
 		return nil, errors.Join(err, c.Close())
 	}
 	c.limit, c.got = maxResponseHeaderBytes, false
-	if err := writeRequest(c.out, out); err != nil {
+	if err := writeRequest(c.out, out, u); err != nil {
 		return fail(err)
+	}
+	if u != nil {
+		s = newSending(c, out, u)
+		go s.run() // ends as [sending] says
 	}
 	for {
 		resp, err := http.ReadResponse(c.in, out)
@@ -101,15 +118,25 @@ func (c *poolConn) exchange(ctx context.Context, out *http.Request, interim func
 		case err != nil:
 			return fail(err)
 		case resp.StatusCode == http.StatusSwitchingProtocols:
-			return fail(errUnasked)
+			c.limit = unlimited
+			if !stop() {
+				return fail(context.Cause(ctx))
+			}
+			s.settle(wantedNo)
+			resp.Body = &switchedConn{c}
+			return resp, nil
 		case resp.StatusCode < http.StatusOK: // the header's limit is for all of them together
+			if resp.StatusCode == http.StatusContinue {
+				s.settle(wantedYes)
+			}
 			if err := interim(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
 				return fail(err)
 			}
 			continue
 		}
+		s.settle(wantedNo)
 		c.limit = unlimited
-		body := &poolBody{ReadCloser: resp.Body, conn: c, stop: stop, last: resp.Close}
+		body := &poolBody{ReadCloser: resp.Body, conn: c, sending: s, stop: stop, last: resp.Close}
 		resp.Body = body
 		if body.ReadCloser == http.NoBody {
 			body.finish(true)
@@ -118,19 +145,32 @@ func (c *poolConn) exchange(ctx context.Context, out *http.Request, interim func
 	}
 }
 
+// switchedConn is a connection after an answer 101.
+type switchedConn struct{ *poolConn }
+
+// Read reads what has come with the answer, and then on.
+func (c *switchedConn) Read(p []byte) (int, error) {
+	return c.in.Read(p) //nolint:wrapcheck // passed on
+}
+
+// CloseWrite ends the direction to the upstream.
+func (c *switchedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite() //nolint:wrapcheck // passed on
+	}
+	return errors.ErrUnsupported
+}
+
 // writeRequest writes the head of a request. Of its parts the header has been checked
 // by who read it; the rest is checked here.
-func writeRequest(w *bufio.Writer, out *http.Request) error {
+func writeRequest(w *bufio.Writer, out *http.Request, u *upload) error {
 	if !httpguts.ValidHeaderFieldName(out.Method) || !httpguts.ValidHostHeader(out.Host) {
 		return errors.New("the request's method or host cannot be sent")
 	}
 	for _, s := range [...]string{out.Method, " ", out.URL.RequestURI(), " HTTP/1.1\r\nHost: ", out.Host, "\r\n"} {
 		_, _ = w.WriteString(s) // Flush tells of errors
 	}
-	switch out.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch: // RFC 9110, section 8.6
-		_, _ = w.WriteString("Content-Length: 0\r\n")
-	}
+	writeFraming(w, out, u)
 	for key, values := range out.Header {
 		switch key {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
@@ -146,13 +186,34 @@ func writeRequest(w *bufio.Writer, out *http.Request) error {
 	return w.Flush() //nolint:wrapcheck // of the connection
 }
 
+// writeFraming says where the request ends.
+func writeFraming(w *bufio.Writer, out *http.Request, u *upload) {
+	switch {
+	case u == nil:
+		switch out.Method {
+		case http.MethodPost, http.MethodPut, http.MethodPatch: // RFC 9110, section 8.6
+			_, _ = w.WriteString("Content-Length: 0\r\n")
+		}
+	case out.ContentLength >= 0:
+		_, _ = w.WriteString("Content-Length: ")
+		_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), out.ContentLength, 10))
+		_, _ = w.WriteString("\r\n")
+	default:
+		_, _ = w.WriteString("Transfer-Encoding: chunked\r\n")
+		for _, key := range u.names {
+			_, _ = w.WriteString("Trailer: " + key + "\r\n")
+		}
+	}
+}
+
 // poolBody gives its connection back at the end of the answer.
 type poolBody struct {
 	io.ReadCloser
-	conn *poolConn
-	stop func() bool
-	last bool // the connection ends with this answer
-	over bool
+	conn    *poolConn
+	sending *sending // of the request's body; nil: it had none
+	stop    func() bool
+	last    bool // the connection ends with this answer
+	over    bool
 }
 
 // Read reads the body.
@@ -176,7 +237,7 @@ func (b *poolBody) finish(whole bool) {
 	}
 	b.over = true
 	// Where stop comes too late, the connection has a deadline, or is getting it.
-	if b.stop() && whole && !b.last && b.conn.in.Buffered() == 0 {
+	if b.stop() && whole && !b.last && b.conn.in.Buffered() == 0 && b.sending.ended() {
 		b.conn.pool.put(b.conn)
 		return
 	}

@@ -54,24 +54,41 @@ func TestUpstreamConnectionsAreKept(t *testing.T) {
 		"HTTP/1.0":        {"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody", "body", "GET", true, 3},
 		"interim":         {"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", "body", "GET", false, 1},
 	} {
-		w := newWorld(t, nil)
-		var conns atomic.Int32
-		w.keptUpstream(&conns, func(*http.Request) (string, bool) { return c.text, c.end })
-		client := w.client()
-		for range 3 {
-			resp, body := w.doWith(client, request(t, c.method, "http://"+w.edge+"/", "api.lane.localhost", nil))
-			if resp.StatusCode >= 400 || body != c.body {
-				t.Errorf("%s: got %d %q", name, resp.StatusCode, body)
+		for _, upload := range []string{"", "length", "chunked"} {
+			if c.method == "HEAD" && upload != "" {
+				continue
 			}
-			if name == "chunked" && resp.Trailer.Get("X-Tail") != "t" {
-				t.Errorf("trailers: %v", resp.Trailer)
+			w := newWorld(t, nil)
+			var conns atomic.Int32
+			w.keptUpstream(&conns, func(req *http.Request) (string, bool) {
+				if got, err := io.ReadAll(req.Body); err != nil || string(got) != strings.Repeat("x", len(upload)) {
+					t.Errorf("%s, %s: the upstream got %q, %v", name, upload, got, err)
+				}
+				return c.text, c.end
+			})
+			client := w.client()
+			for range 3 {
+				var send io.Reader
+				switch upload {
+				case "length":
+					send = strings.NewReader("xxxxxx")
+				case "chunked":
+					send = io.MultiReader(strings.NewReader("xxx"), strings.NewReader("xxxx"))
+				}
+				resp, body := w.doWith(client, request(t, c.method, "http://"+w.edge+"/", "api.lane.localhost", send))
+				if resp.StatusCode >= 400 || body != c.body {
+					t.Errorf("%s, %s: got %d %q", name, upload, resp.StatusCode, body)
+				}
+				if name == "chunked" && resp.Trailer.Get("X-Tail") != "t" {
+					t.Errorf("trailers: %v", resp.Trailer)
+				}
+				if c.end { // the end must have arrived, which takes a moment
+					eventually(t, "the upstream closes", func() bool { return w.open.Load() == 0 })
+				}
 			}
-			if c.end { // the end must have arrived, which takes a moment
-				eventually(t, "the upstream closes", func() bool { return w.open.Load() == 0 })
+			if n := conns.Load(); n != c.conns {
+				t.Errorf("%s, %s: %d connections for 3 requests, want %d", name, upload, n, c.conns)
 			}
-		}
-		if n := conns.Load(); n != c.conns {
-			t.Errorf("%s: %d connections for 3 requests, want %d", name, n, c.conns)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package httpgw
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/telemetry"
@@ -28,60 +26,18 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address) //nolint:wrapcheck // neverSent looks at it
 }
 
-// newTransport makes the pool of upstream connections: HTTP/1.1 with keep-alive, or
-// HTTP/2 in plain text for gRPC.
-func newTransport(h2c bool) *http.Transport {
+// newTransport makes the pool of connections for gRPC: HTTP/2 in plain text.
+func newTransport() *http.Transport {
 	t := &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err != nil || h2c {
-				return conn, err //nolint:wrapcheck // neverSent looks at it
-			}
-			return &upstreamConn{Conn: conn}, nil
-		},
-		MaxIdleConnsPerHost:    maxIdlePerUpstream,
+		DialContext:            dial,
 		IdleConnTimeout:        upstreamIdle,
-		TLSHandshakeTimeout:    handshakeTimeout,
-		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: maxResponseHeaderBytes,
 		DisableCompression:     true, // bodies pass as they are
-		WriteBufferSize:        copyBytes / 4,
-		ReadBufferSize:         copyBytes / 4,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		Protocols:              new(http.Protocols),
+		HTTP2:                  http2Config(),
 	}
-	if h2c {
-		t.Protocols.SetUnencryptedHTTP2(true)
-		t.HTTP2 = http2Config()
-	} else {
-		t.Protocols.SetHTTP1(true)
-	}
+	t.Protocols.SetUnencryptedHTTP2(true)
 	return t
-}
-
-// upstreamConn is a connection to an upstream. The transport of HTTP/1.1, when its
-// connection has broken, waits until the request's body has been read up to the next
-// error: so Close breaks the reading off.
-type upstreamConn struct {
-	net.Conn
-	closed atomic.Pointer[upload] // of the last request that had a body
-}
-
-// Close closes the connection.
-func (c *upstreamConn) Close() error {
-	err := c.Conn.Close()
-	if u := c.closed.Swap(nil); u != nil {
-		u.interrupt()
-	}
-	return err //nolint:wrapcheck // passed on
-}
-
-// CloseWrite ends the direction to the upstream.
-func (c *upstreamConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // passed on
-	}
-	return errors.ErrUnsupported
 }
 
 func http2Config() *http.HTTP2Config {
@@ -168,9 +124,6 @@ func (c *call) attempt(out *http.Request, w *watch, idle time.Duration) error {
 		out.URL = &u
 	}
 	out.URL.Host = c.target.Address
-	if c.body != nil {
-		out.Body = c.body.attempt()
-	}
 	resp, err := c.roundTrip(out)
 	if err != nil {
 		outcome = failureOf(ctx, c.body, err)
@@ -198,19 +151,13 @@ func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
 }
 
 func (c *call) send(out *http.Request) (*http.Response, error) {
-	switch {
-	case c.grpc:
-		return c.g.h2.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
-	case c.alone():
-		return c.g.pool.roundTrip(out, c.early)
+	if !c.grpc {
+		return c.g.pool.roundTrip(out, c.body, c.early)
 	}
-	return c.g.h1.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
-}
-
-// alone reports whether a request ends with its head, and its answer is only an
-// answer.
-func (c *call) alone() bool {
-	return !c.grpc && c.body == nil && c.upgrade == "" && len(c.r.Header["Expect"]) == 0
+	if c.body != nil {
+		out.Body = c.body.attempt()
+	}
+	return c.g.h2.RoundTrip(out) //nolint:wrapcheck // neverSent looks at it
 }
 
 // duplex prepares the request's body to be sent on while the answer comes back.
@@ -272,25 +219,15 @@ func (c *call) outgoing(ctx context.Context) *http.Request {
 	if c.upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{c.upgrade}
 	}
-	if c.alone() {
-		return (&http.Request{Method: r.Method, URL: target, Host: host, Header: r.Header}).WithContext(ctx)
-	}
-	trace := &httptrace.ClientTrace{Got1xxResponse: c.early}
-	if c.body != nil {
-		trace.GotConn = func(info httptrace.GotConnInfo) {
-			if conn, ok := info.Conn.(*upstreamConn); ok {
-				conn.closed.Store(c.body)
-			}
-		}
-	}
-	out := (&http.Request{
-		Method: r.Method, URL: target, Host: host, Header: r.Header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(httptrace.WithClientTrace(ctx, trace))
+	out := &http.Request{Method: r.Method, URL: target, Host: host, Header: r.Header}
 	if c.body != nil {
 		out.ContentLength, out.Trailer = r.ContentLength, c.body.to
 	}
-	return out
+	if c.grpc {
+		out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: c.early})
+	}
+	return out.WithContext(ctx)
 }
 
 // rewrite replaces the path prefix by which a route was found.

@@ -72,7 +72,6 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 	}
 	g.lingering.Wait()
 	g.pool.close()
-	g.h1.CloseIdleConnections()
 	g.h2.CloseIdleConnections()
 	return err
 }

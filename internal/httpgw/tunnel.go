@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/laneway-dev/laneway/lane"
 )
 
@@ -185,8 +187,7 @@ var errUnasked = errors.New("the upstream switched protocols unasked")
 // switches reports whether an answer 101 is to what the client asked for: RFC 9110,
 // section 7.8.
 func (c *call) switches(resp *http.Response) bool {
-	_, ok := resp.Body.(io.ReadWriteCloser) // it says so in Connection and Upgrade
-	if !ok || c.upgrade == "" {
+	if c.upgrade == "" || len(resp.Header["Upgrade"]) == 0 || !httpguts.HeaderValuesContainsToken(resp.Header["Connection"], "Upgrade") {
 		return false
 	}
 	for _, line := range resp.Header["Upgrade"] {
@@ -211,7 +212,7 @@ func listed(upgrade, protocol string) bool {
 
 // switchProtocols joins client and upstream after an answer 101 of [call.roundTrip].
 func (c *call) switchProtocols(resp *http.Response, w *watch) error {
-	upstream := resp.Body.(io.ReadWriteCloser) //nolint:forcetypeassert // see switches
+	upstream := resp.Body.(io.ReadWriteCloser) //nolint:forcetypeassert // see pool.roundTrip
 	to := resp.Header["Upgrade"]
 	w.stop() // the tunnel has a watch of its own
 	h := resp.Header

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // errUploadOver is what a read of a request's body gets after the answer is done.
@@ -15,8 +17,7 @@ var errUploadOver = errors.New("the request is over")
 
 // upload is the body of a request on its way to an upstream. It keeps the first
 // bytes of what may be sent again, and makes sure that nobody reads the body after
-// the handler has returned: transports read it from goroutines of their own, which
-// may outlive the round trip.
+// the handler has returned: it is read from goroutines that may outlive the round trip.
 //
 // A body that is not read to its end costs an HTTP/1.1 connection (see
 // [call.unfinished]): what comes next on it would be the rest of the body.
@@ -44,6 +45,7 @@ type upload struct {
 	over     bool
 
 	from, to http.Header // trailers of the client, and those passed on
+	names    []string    // keys of to, which is written while the body is read
 }
 
 // newUpload takes the body of r. It returns nil where there is none; all methods
@@ -59,6 +61,7 @@ func newUpload(r *http.Request, rc *http.ResponseController, aliases []string) *
 		for key := range r.Trailer {
 			if fitTrailer(key, r.Header["Connection"], aliases) {
 				u.to[key] = nil
+				u.names = append(u.names, key)
 			}
 		}
 	}
@@ -114,6 +117,9 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		return 0, u.err
 	}
 	n, err := u.r.Body.Read(p)
+	if errors.Is(err, io.EOF) && !u.validTrailers() {
+		err = errTrailer
+	}
 	if n > 0 {
 		u.untouched.Store(false)
 		u.watch.touch()
@@ -129,7 +135,7 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		}
 		if errors.Is(err, io.EOF) {
 			u.done.Store(true)
-			for key := range u.to {
+			for _, key := range u.names {
 				u.to[key] = u.from[key]
 			}
 		}
@@ -137,9 +143,33 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// errTrailer is what a read gets at the end of a body whose trailers are not well formed.
+var errTrailer = errors.New("a trailer has bytes that no field may have")
+
+// validTrailers looks at what net/http does not.
+func (u *upload) validTrailers() bool {
+	for _, key := range u.names {
+		for _, v := range u.from[key] {
+			if !httpguts.ValidHeaderFieldValue(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// appendTrailers appends the lines of the trailers, once the body has been read to its end.
+func (u *upload) appendTrailers(b []byte) []byte {
+	for _, key := range u.names {
+		for _, v := range u.from[key] {
+			b = append(append(append(append(b, key...), ": "...), v...), "\r\n"...)
+		}
+	}
+	return b
+}
+
 // Close ends this attempt's reading and leaves the client's body to the server. The
-// transport of HTTP/2 waits for a read that is under way, which is therefore broken
-// off; for HTTP/1.1 see [upstreamConn].
+// transport of HTTP/2 waits for a read that is under way, which is therefore broken off.
 func (a *attemptBody) Close() error {
 	a.closed.Store(true)
 	if !a.u.grpc {
