@@ -139,8 +139,10 @@ type Topics interface {
 // Registry is where records and notes are kept, and where a process learns of lanes,
 // members and sessions. All of its calls may be made at once.
 type Registry interface {
-	// Session is the process's present session, and how long it surely lasts by the
-	// process's own clock if it is not renewed.
+	// Session is the process's present session, empty if there is none, and how long it
+	// surely lasts by the process's own clock if it is not renewed: last renewal sent + TTL −
+	// margin. Once nothing remained, the session is never given again: it is deleted, and
+	// a new one opened, as soon as the registry is in reach.
 	Session() (id string, remaining time.Duration)
 	// Views delivers, in one order of revisions, what a group's process must know. The
 	// channel is closed when ctx ends.

@@ -1,0 +1,480 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Constants of time of a [Runner].
+const (
+	pollPartitions = 5 * time.Second // how soon a partition that is new is seen
+	moveTimeout    = 2 * time.Second // a write without an answer for so long is in doubt
+	fetchWait      = time.Second     // longest wait of a read for a message
+	retryLeast     = 20 * time.Millisecond
+	retryMost      = 2 * time.Second
+)
+
+// Options say what a [Runner] runs. Source, Registry, Members and one of Handle and
+// HandleBatch are needed; the rest has defaults.
+type Options struct {
+	Config   Config
+	Source   Source
+	Topics   Topics // where retry and dead-letter topics are made; nil: they are there
+	Registry Registry
+	Members  []Member // of this process; Session is set by the runner
+
+	Handle      Handler
+	HandleBatch BatchHandler
+	Batch       int // messages of one HandleBatch at most; 0: 100
+	// Concurrency is how many handlers run at once for one cursor; 0: 16. With KeyOrder
+	// messages of one key go to the same one, in their order.
+	Concurrency int
+	KeyOrder    bool
+	Deadline    time.Duration // of one call of a handler; 0: none
+	// Context may add to a handler's context, such as the trace that the message's headers
+	// name; it is given the first message of a batch.
+	Context func(context.Context, *Delivery) context.Context
+	Grace   time.Duration // how long members count after they left; see [Registry]
+
+	// Observe is told of every event and the actions that followed, in order, from one
+	// goroutine; neither may be kept. It must not block.
+	Observe func(Event, []Action)
+	Log     *slog.Logger // nil: none
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, errors.New(what))
+		}
+	}
+	need(o.Source != nil, "source is missing: open an engine")
+	need(o.Registry != nil, "registry is missing: dial the control plane")
+	need(len(o.Members) > 0, "members is empty: name at least one member")
+	need((o.Handle == nil) != (o.HandleBatch == nil), "give one of handle and handle_batch")
+	need(o.Batch >= 0 && o.Concurrency >= 0 && o.Deadline >= 0 && o.Grace >= 0, "batch, concurrency, deadline and grace cannot be negative")
+	return errors.Join(append(errs, o.Config.Validate())...)
+}
+
+// Runner drives a [Core]: it is what reads, calls handlers, writes to the registry and keeps
+// the time.
+type Runner struct {
+	o    Options
+	core *Core
+	log  *slog.Logger
+
+	// The loop's own.
+	timers  map[Timer]*time.Timer
+	runs    map[uint64]*worker
+	session string // that the Core knows
+	lost    bool   // and was told to be lost
+	opening bool   // records are being read for a new session
+	leaving bool
+	staying int // members that have not left yet
+	done    bool
+
+	box  mailbox
+	wg   sync.WaitGroup
+	life context.Context //nolint:containedctx // of what the runner starts; Run ends it
+}
+
+// NewRunner makes a runner; [Runner.Run] runs it. The error names every option that is wrong.
+func NewRunner(o Options) (*Runner, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("consume: %w", err)
+	}
+	core, err := NewCore(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	if o.Batch == 0 {
+		o.Batch = 100
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 16
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{
+		o: o, core: core, log: o.Log, timers: map[Timer]*time.Timer{}, runs: map[uint64]*worker{},
+		box: mailbox{wake: make(chan struct{}, 1)},
+	}, nil
+}
+
+// Run consumes until ctx ends, then gives up what it holds: members leave, handlers finish
+// what they have (at most the group's hand-over time-out), cursors are released. It returns
+// when nothing of it runs any more. The error is nil, or says what was not given up in time;
+// the session's end gives it up then.
+func (r *Runner) Run(ctx context.Context) error {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.life = life
+	defer r.wg.Wait()
+	defer cancel()
+	defer func() {
+		for _, t := range r.timers {
+			t.Stop()
+		}
+	}()
+	r.spawn(r.watch)
+	r.spawn(r.count)
+	r.spawn(r.keep)
+	err := r.loop(ctx)
+	for _, w := range r.runs {
+		w.stop()
+	}
+	return err
+}
+
+// spawn starts something that ends with the runner's life.
+func (r *Runner) spawn(f func(context.Context)) {
+	r.wg.Go(func() { f(r.life) })
+}
+
+// loop is the one goroutine that steps the Core.
+func (r *Runner) loop(ctx context.Context) error {
+	stop := ctx.Done()
+	var deadline <-chan time.Time
+	for !r.done || r.staying > 0 {
+		select {
+		case <-r.box.wake:
+			for _, in := range r.box.take() {
+				r.handle(in)
+			}
+		case <-stop:
+			stop = nil
+			r.leave()
+			t := time.NewTimer(r.core.cfg.HandoverTimeout + moveTimeout)
+			defer t.Stop()
+			deadline = t.C
+			r.step(&Stop{})
+		case <-deadline:
+			return errors.New("consume: not every cursor was released in time: they are free when the session ends")
+		}
+	}
+	return nil
+}
+
+// input is what reaches the loop: an event, with what has to hold for it to count.
+type input struct {
+	event Event
+	timer *time.Timer // of a Fired: the timer that ran out
+	do    func()      // instead of an event
+}
+
+func (r *Runner) handle(in input) {
+	switch e := in.event.(type) {
+	case nil:
+		in.do()
+		return
+	case *Fired:
+		if r.timers[e.Timer] != in.timer {
+			return
+		}
+		delete(r.timers, e.Timer)
+	case *Fetched:
+		r.checkLease()
+	}
+	r.step(in.event)
+}
+
+// step steps the Core and does what follows.
+func (r *Runner) step(e Event) {
+	actions := r.core.Step(e)
+	if r.o.Observe != nil {
+		r.o.Observe(e, actions)
+	}
+	for _, a := range actions {
+		r.act(a)
+	}
+}
+
+func (r *Runner) act(a Action) {
+	switch a := a.(type) {
+	case *Propose:
+		r.propose(a.Write, a.Attempt)
+	case *Fetch:
+		r.fetch(*a)
+	case *Dispatch:
+		r.worker(a.Run).add(&Delivery{
+			Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, run: a.Run, answer: r.post,
+		})
+	case *Withdraw:
+		if w := r.runs[a.Run]; w != nil {
+			w.stop()
+			delete(r.runs, a.Run)
+		}
+	case *Requeue:
+		r.store(a.Run, a.Offset, a.Message)
+	case *Bury:
+		r.log.WarnContext(r.life, "message goes to the dead letters", "topic", a.Partition.Topic, "offset", a.Offset, "reason", string(a.Why))
+		r.store(a.Run, a.Offset, a.Message)
+	case *Resolve:
+		r.spawn(func(ctx context.Context) { r.resolve(ctx, *a) })
+	case *Arm:
+		r.arm(a.Timer, a.After)
+	case *Disarm:
+		if t := r.timers[a.Timer]; t != nil {
+			t.Stop()
+			delete(r.timers, a.Timer)
+		}
+	case *Mirror:
+		r.reflect(a)
+	case *Alarm:
+		r.log.WarnContext(r.life, "alarm of a group", "group", r.o.Config.Group, "reason", string(a.Kind),
+			"topic", a.Partition.Topic, "partition", int(a.Partition.Index), "lane", string(a.Cursor), "count", a.Count)
+	case *Moved:
+		for _, m := range a.Moves {
+			r.log.InfoContext(r.life, "cursor moved", "group", r.o.Config.Group, "topic", a.Partition.Topic,
+				"partition", int(a.Partition.Index), "move", m.String())
+		}
+	case *Refused:
+	case *Stopped:
+		r.done = true
+	}
+}
+
+// post hands an event to the loop. It never blocks.
+func (r *Runner) post(e Event) { r.box.put(input{event: e}) }
+
+func (r *Runner) arm(t Timer, after time.Duration) {
+	if old := r.timers[t]; old != nil {
+		old.Stop()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(after, func() {
+		r.box.put(input{do: func() { r.handle(input{event: &Fired{t}, timer: timer}) }})
+	})
+	r.timers[t] = timer
+}
+
+// propose sends a write and tells of the answer; a repeated one waits first.
+func (r *Runner) propose(w *Write, attempt int) {
+	r.spawn(func(ctx context.Context) {
+		if attempt > 1 && !sleep(ctx, backoff(attempt-2)) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+		defer cancel()
+		a, err := r.o.Registry.Move(ctx, w)
+		if err != nil {
+			a = Answer{Outcome: Doubt}
+		}
+		r.post(&Answered{Write: w.ID, Answer: a})
+	})
+}
+
+// fetch reads for a run and tells of what came.
+func (r *Runner) fetch(f Fetch) {
+	w := r.worker(f.Run)
+	r.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
+		b, err := r.o.Source.Read(ctx, f.Partition, f.From, f.Filter, f.Max)
+		cancel()
+		if err != nil {
+			w.misses++
+			if !sleep(w.ctx, backoff(w.misses)) {
+				return
+			}
+			b = Batch{Next: f.From}
+		} else {
+			w.misses = 0
+		}
+		if w.ctx.Err() == nil {
+			r.post(&Fetched{Run: f.Run, Batch: b})
+		}
+	})
+}
+
+// store appends to a retry or dead-letter topic until it is done or the run is given up.
+func (r *Runner) store(run uint64, offset int64, m *Message) {
+	w := r.worker(run)
+	r.wg.Go(func() {
+		for n := 0; ; n++ {
+			ctx, cancel := context.WithTimeout(w.ctx, moveTimeout)
+			err := r.o.Source.Append(ctx, m)
+			cancel()
+			if err == nil {
+				r.post(&Settled{Run: run, Offset: offset})
+				return
+			}
+			if !sleep(w.ctx, backoff(n)) {
+				return
+			}
+		}
+	})
+}
+
+func (r *Runner) resolve(ctx context.Context, a Resolve) {
+	for n := 0; ; n++ {
+		at, epoch, err := r.start(ctx, a)
+		if err == nil {
+			r.post(&Resolved{Partition: a.Partition, Offset: at, Epoch: epoch})
+			return
+		}
+		if !sleep(ctx, backoff(n)) {
+			return
+		}
+	}
+}
+
+func (r *Runner) start(ctx context.Context, a Resolve) (at int64, epoch string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	b, err := r.o.Source.Bounds(ctx, a.Partition)
+	if err != nil {
+		return 0, "", err
+	}
+	switch a.Start.Kind {
+	case StartEarliest:
+		at = b.First
+	case StartLatest:
+		at = b.End
+	case StartOffset:
+		at = min(max(a.Start.Offset, b.First), b.End)
+	case StartTime:
+		at, err = r.o.Source.At(ctx, a.Partition, a.Start.Time)
+	}
+	return at, b.Epoch, err
+}
+
+// watch tells of views and records.
+func (r *Runner) watch(ctx context.Context) {
+	for u := range r.o.Registry.Views(ctx, r.o.Config.Group) {
+		if u.View != nil {
+			r.post(&Viewed{u.View})
+		}
+		for _, s := range u.Records {
+			r.post(&Recorded{Stored: s})
+		}
+	}
+}
+
+// count tells how many partitions topics have, and sees to retry and dead-letter topics.
+func (r *Runner) count(ctx context.Context) {
+	known := map[string]int32{}
+	for n := 0; ; n++ {
+		ok := true
+		for _, t := range r.o.Config.Topics {
+			for _, name := range []string{t.Name, t.Retry} {
+				if name != "" {
+					ok = r.countOne(ctx, name, name == t.Retry, known) && ok
+				}
+			}
+			if t.Dead != "" && known[t.Dead] == 0 {
+				ok = r.ensure(ctx, t.Dead) && ok
+				if ok {
+					known[t.Dead] = 1
+				}
+			}
+		}
+		wait := pollPartitions
+		if !ok {
+			wait = backoff(n)
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+func (r *Runner) countOne(ctx context.Context, topic string, made bool, known map[string]int32) bool {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	n, err := r.o.Source.Partitions(ctx, topic)
+	if errors.Is(err, ErrNoTopic) && made && r.ensure(ctx, topic) {
+		n, err = r.o.Source.Partitions(ctx, topic)
+	}
+	if err != nil {
+		return false
+	}
+	if n != known[topic] {
+		known[topic] = n
+		r.post(&Partitioned{Topic: topic, Count: n})
+	}
+	return true
+}
+
+func (r *Runner) ensure(ctx context.Context, topic string) bool {
+	return r.o.Topics == nil || r.o.Topics.Ensure(ctx, TopicSpec{Name: topic, Partitions: 1}) == nil
+}
+
+// reflect tells the engine where a cursor stands, for its own tools; what was not sent yet
+// is replaced.
+func (r *Runner) reflect(a *Mirror) {
+	if !r.o.Source.Caps().Mirror {
+		return
+	}
+	m := *a
+	r.spawn(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+		defer cancel()
+		_ = r.o.Source.Mirror(ctx, r.o.Config.Group, m.Cursor, m.Partition, m.Offset) // it is never read
+	})
+}
+
+// leave takes the members out, while what is in flight here is finished: others learn at
+// once that they will have to take over.
+func (r *Runner) leave() {
+	r.leaving = true
+	for _, m := range r.o.Members {
+		r.staying++
+		r.spawn(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+			defer cancel()
+			if err := r.o.Registry.Leave(ctx, r.o.Config.Group, m.ID, r.o.Grace); err != nil {
+				r.log.WarnContext(ctx, "member did not leave: it counts until the session ends", "error", err)
+			}
+			r.box.put(input{do: func() {
+				r.staying--
+				r.step(&Left{m.ID})
+			}})
+		})
+	}
+}
+
+// mailbox is the loop's inbox: unbounded, but what is in it is bounded by the windows of the
+// cursors, one fetch for each, one write for each partition.
+type mailbox struct {
+	mu   sync.Mutex
+	in   []input
+	wake chan struct{}
+}
+
+func (b *mailbox) put(in input) {
+	b.mu.Lock()
+	b.in = append(b.in, in)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *mailbox) take() []input {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.in
+	b.in = nil
+	return in
+}
+
+// backoff grows with n, up to a limit.
+func backoff(n int) time.Duration { return min(retryLeast<<min(max(n, 0), 10), retryMost) }
+
+// sleep waits, and reports false where ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
