@@ -96,6 +96,9 @@ func defaults(cfg *Config) {
 	if cfg.free == nil {
 		cfg.free = freeBytes
 	}
+	if cfg.patience == 0 {
+		cfg.patience = closePatience
+	}
 	if cfg.History == 0 {
 		cfg.History = DefaultHistory
 	}
@@ -213,7 +216,7 @@ func (m *member) stop(ctx context.Context, l *life) {
 		return
 	case <-l.fuse.blown:
 	}
-	if done(closed, closePatience) {
+	if done(closed, m.cfg.patience) {
 		return
 	}
 	// The log has no writer: either that is who failed, or it waits for one who takes what
@@ -224,7 +227,7 @@ func (m *member) stop(ctx context.Context, l *life) {
 			l.server.Server.Backend().BatchTx().LockOutsideApply() // for good
 			close(locked)
 		}()
-		if !done(locked, closePatience) {
+		if !done(locked, m.cfg.patience) {
 			m.left = maxLeft // whoever has the lock may be at work
 			return
 		}

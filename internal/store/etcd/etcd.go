@@ -93,7 +93,8 @@ type Config struct {
 	// Log gets what etcd has to say. Nil: nobody does.
 	Log *slog.Logger
 
-	free func(dir string) (uint64, error) // of the disk; set by tests
+	free     func(dir string) (uint64, error) // of the disk; set by tests
+	patience time.Duration                    // with an etcd that failed; set by tests
 }
 
 // Validate reports all mistakes.
