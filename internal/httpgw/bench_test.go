@@ -31,6 +31,7 @@ func BenchmarkProxy(b *testing.B) {
 }
 
 func benchProxy(b *testing.B, lanes int, request string) {
+	b.Helper()
 	upstream := benchUpstream(b)
 	in := lane.Input{Revision: 1}
 	for n := range lanes {

@@ -115,14 +115,7 @@ func TestDrainTellsClients(t *testing.T) {
 		<-goOn
 	}))
 	w.serveGRPC("O1", "")
-	stream, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = stream.Send(&testpb.StreamingOutputCallRequest{Payload: payload("x")})
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	stream := w.openStream()
 	conn := w.dial(w.edge)
 	conn.send("GET / HTTP/1.1\r\nHost: api.lane.localhost\r\n\r\n")
 	<-here
@@ -173,14 +166,7 @@ func TestDrainCutsOffTheRest(t *testing.T) {
 		gone <- "tunnel"
 	})
 	w.serveGRPC("O1", "")
-	stream, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = stream.Send(&testpb.StreamingOutputCallRequest{Payload: payload("x")})
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	stream := w.openStream()
 	tunnel := w.dial(w.edge)
 	tunnel.send("GET / HTTP/1.1\r\nHost: tunnel.lane.localhost\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 	if got := tunnel.line(); !strings.HasPrefix(got, "HTTP/1.1 101") {

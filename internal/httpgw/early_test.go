@@ -18,21 +18,24 @@ import (
 
 const earlyHints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nKeep-Alive: timeout=5\r\nX-Laneway-Route: service=secret\r\n\r\n"
 
+// hintWithoutEnd sends interim answers until nobody takes them.
+func hintWithoutEnd(conn net.Conn, in *bufio.Reader) {
+	if _, err := http.ReadRequest(in); err != nil {
+		return
+	}
+	for {
+		if _, err := io.WriteString(conn, earlyHints); err != nil {
+			return
+		}
+	}
+}
+
 // Interim answers may come at any time, also when the request has been given up and its
 // ResponseWriter is dead.
 func TestInterimAnswersAfterTheClientHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.serveRaw("api", "A1", func(conn net.Conn, in *bufio.Reader) {
-		if _, err := http.ReadRequest(in); err != nil {
-			return
-		}
-		for {
-			if _, err := io.WriteString(conn, earlyHints); err != nil {
-				return
-			}
-		}
-	})
+	w.serveRaw("api", "A1", hintWithoutEnd)
 	w.serve("other", "O1", "", echo("O1"))
 	var group sync.WaitGroup
 	for i := range 40 {
@@ -63,16 +66,7 @@ func TestInterimAnswersAfterTheClientHasGone(t *testing.T) {
 func TestInterimAnswersUntilTheTimeIsUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.serveRaw("api", "A1", func(conn net.Conn, in *bufio.Reader) {
-		if _, err := http.ReadRequest(in); err != nil {
-			return
-		}
-		for {
-			if _, err := io.WriteString(conn, earlyHints); err != nil {
-				return
-			}
-		}
-	})
+	w.serveRaw("api", "A1", hintWithoutEnd)
 	w.timed(50*time.Millisecond, 0)
 	for range 5 {
 		conn := w.dial(w.edge)

@@ -45,8 +45,10 @@ func (c *call) forwardOut(ctx context.Context) {
 	case c.clientFault(cause):
 	case errors.Is(err, errUnasked):
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s switched to a protocol that was not asked for", clip(r.URL.Host))})
-	default:
+	case neverSent(err):
 		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
 			"%s cannot be reached, and is no service or route here: check the name", clip(r.URL.Host))})
+	default:
+		c.fail(&failure{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s broke off before it answered", clip(r.URL.Host))})
 	}
 }

@@ -169,21 +169,7 @@ func (w *world) get(listener, host, path string, headers ...string) (*http.Respo
 		k, v, _ := strings.Cut(h, ": ")
 		req.Header.Add(k, v)
 	}
-	return w.do(req)
-}
-
-func (w *world) do(req *http.Request) (*http.Response, string) {
-	w.t.Helper()
-	resp, err := w.client().Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp, string(body)
+	return w.doWith(w.client(), req)
 }
 
 func TestRoutesByLane(t *testing.T) {

@@ -104,6 +104,21 @@ func (w *world) grpcClient(listener, host string) testpb.TestServiceClient {
 	return testpb.NewTestServiceClient(conn)
 }
 
+// openStream opens a stream of service order through the inside, on which one message has
+// come back.
+func (w *world) openStream() testpb.TestService_FullDuplexCallClient {
+	w.t.Helper()
+	s, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = s.Send(&testpb.StreamingOutputCallRequest{Payload: payload("x")})
+	if _, err := s.Recv(); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
 func callContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -277,14 +292,7 @@ func TestGRPCUpstreamDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	server := w.serveGRPC("O1", "")
-	s, err := w.grpcClient(w.inside, "order").FullDuplexCall(callContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = s.Send(&testpb.StreamingOutputCallRequest{Payload: payload("x")})
-	if _, err := s.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	s := w.openStream()
 	go server.Stop()
 	if _, err := s.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "O1 of order broke off") {
 		t.Errorf("got %v", err)

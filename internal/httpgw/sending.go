@@ -155,6 +155,6 @@ func (s *sending) write(buf *buffer, n int, end bool) bool {
 	if len(data) == 0 {
 		return true
 	}
-	_, err := s.conn.Conn.Write(data)
+	_, err := s.conn.Write(data)
 	return err == nil
 }

@@ -13,19 +13,13 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// readHead reads a request's head without its body.
-func readHead(t *testing.T, in *bufio.Reader) (string, bool) {
-	t.Helper()
-	head := ""
+// skipHead reads a request's head without its body, and reports whether it came whole.
+func skipHead(in *bufio.Reader) bool {
 	for {
 		line, err := in.ReadString('\n')
-		if err != nil {
-			return head, false
+		if err != nil || line == "\r\n" {
+			return err == nil
 		}
-		if line == "\r\n" {
-			return head, true
-		}
-		head += line
 	}
 }
 
@@ -48,7 +42,7 @@ func TestBodyUnderWayGoesToAnother(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			return
 		}
-		if _, ok := readHead(t, in); ok {
+		if skipHead(in) {
 			_, _ = in.Peek(1) // some of the body
 		}
 		begun <- struct{}{}
@@ -75,7 +69,7 @@ func TestExpectations(t *testing.T) {
 		w := newWorld(t, nil)
 		sent := make(chan string, 1)
 		w.serveRaw("api", "A1", func(conn net.Conn, in *bufio.Reader) {
-			if _, ok := readHead(t, in); !ok {
+			if !skipHead(in) {
 				return
 			}
 			if path == "/asks" {

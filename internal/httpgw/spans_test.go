@@ -53,7 +53,7 @@ func about(s sdktrace.ReadOnlySpan) string {
 	for _, kv := range s.Attributes() {
 		switch key := string(kv.Key); key {
 		case "laneway.color", "laneway.lane", "laneway.reason", "http.response.status_code", "error.type", "http.request.resend_count":
-			out += fmt.Sprintf(" %s=%s", key[strings.LastIndexByte(key, '.')+1:], kv.Value.Emit())
+			out += fmt.Sprintf(" %s=%s", key[strings.LastIndexByte(key, '.')+1:], kv.Value.String())
 		}
 	}
 	return out
