@@ -66,6 +66,8 @@ type Balancer struct {
 	swept time.Time  // guarded by mu: when idle sets were last forgotten
 }
 
+type poolKey struct{ service, protocol string }
+
 // laneSets holds the sets of one service and protocol.
 type laneSets struct {
 	baseline set

@@ -64,7 +64,8 @@ func (c Choice) Err() error {
 // Pick decides which instances of service may serve a request of the given color
 // by the given protocol. It is pure, does not allocate, and its cost depends on
 // the length of the color's chain of parents only, not on how many lanes there
-// are.
+// are. A chain that runs in a circle is walked until it repeats; one that meets a strict
+// lane ends before it, since such a lane is nobody's parent.
 //
 // The rules:
 //
@@ -87,9 +88,9 @@ func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
 	var p *pool
 	var known *laneEntry
 	if s != nil {
-		p = s.pools[poolKey{service, protocol}]
+		p = s.pool(service, protocol)
 		if color != Baseline {
-			known = s.lanes.find(color)
+			known = s.known(color)
 		}
 	}
 	switch {
@@ -104,21 +105,25 @@ func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
 	case known.State == Ended:
 		c.baseline(p, ReasonEnded)
 	default:
-		c.walk(known, p)
+		c.walk(s, known, p)
 	}
 	return c
 }
 
-// walk looks for targets in a lane, its parents and the baseline.
-func (c *Choice) walk(e *laneEntry, p *pool) {
+// walk looks for targets in a lane, its parents and the baseline. Parents that run in a
+// circle are met again at a mark, which moves on after 1, 2, 4, … steps (Brent's algorithm).
+func (c *Choice) walk(s *Snapshot, e *laneEntry, p *pool) {
 	if c.from(e, p, ReasonLane) {
 		return
 	}
-	if p != nil && p.lanes {
-		for left := e.steps - 1; left > 0; left-- {
-			e = e.parent
+	if p != nil && p.lanes.Len() > 0 {
+		mark, steps, most := e, 0, 1
+		for e = s.parent(e); e != nil && e != mark; e = s.parent(e) {
 			if c.from(e, p, ReasonParent) {
 				return
+			}
+			if steps++; steps == most {
+				mark, steps, most = e, 0, 2*most
 			}
 		}
 	}
@@ -130,7 +135,7 @@ func (c *Choice) from(e *laneEntry, p *pool, reason Reason) bool {
 	if e == nil || p == nil {
 		return false
 	}
-	set := e.set(p.id)
+	set := setOf(e.sets, p.id)
 	if set == nil {
 		return false
 	}

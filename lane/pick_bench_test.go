@@ -47,3 +47,31 @@ func BenchmarkNewSnapshot(b *testing.B) {
 		lane.NewSnapshot(in)
 	}
 }
+
+// BenchmarkChange is what a change costs a reader beside 1 to 10,000 lanes: an instance that
+// joins a lane and one that leaves it, or a lane that comes and goes.
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		s := lane.NewSnapshot(wide(n))
+		i := &lane.Instance{
+			Service: "order", Name: "another", Lane: "lane-0", Generation: 1, Room: "west", State: lane.Ready,
+			Endpoints: []lane.Endpoint{{Protocol: lane.HTTP, Address: "127.0.0.1:1"}},
+		}
+		b.Run(fmt.Sprintf("instance/lanes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s = s.With(lane.Changes{Instances: []*lane.Instance{i}}).
+					With(lane.Changes{InstancesGone: []lane.InstanceID{{Service: "order", Name: "another"}}})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/change")
+		})
+		b.Run(fmt.Sprintf("lane/lanes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s = s.With(lane.Changes{Lanes: []lane.Lane{{Name: "another", Generation: 1, State: lane.Ready}}}).
+					With(lane.Changes{LanesGone: []lane.Name{"another"}})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/change")
+		})
+	}
+}

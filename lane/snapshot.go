@@ -1,9 +1,9 @@
 package lane
 
 import (
-	"cmp"
-	"maps"
 	"slices"
+
+	"github.com/laneway-dev/laneway/lane/internal/cow"
 )
 
 // State is where a lane or an instance stands in its life.
@@ -86,28 +86,29 @@ type Input struct {
 }
 
 // Snapshot is an immutable picture of the registry, laid out for [Pick]. Build
-// one with [NewSnapshot]; share it through an atomic pointer. The zero value and
-// nil are snapshots that know nothing.
+// one with [NewSnapshot], and the next one from it with [Snapshot.With]; share it through
+// an atomic pointer. The zero value and nil are snapshots that know nothing.
+//
+// A snapshot and those made from it share what is the same in them.
 type Snapshot struct {
 	revision uint64
 	room     string
-	lanes    laneIndex
-	services map[string]struct{}
-	pools    map[poolKey]*pool
+	lanes    cow.Map[Name, laneEntry]
+	services cow.Map[string, serviceEntry]
+	pools    int // how many pools there have been: the next one's id
 }
 
-// laneEntry is a lane with its way up. The chain is a list of pointers, not a slice a
-// lane: ten thousand lanes below each other would take as many slices of that length.
+// laneEntry is a lane, or the name of one that is not known but has instances already. Its
+// parent is looked up by name, so that a change of one lane changes no other's entry.
 type laneEntry struct {
 	Lane
-	// parent is where this lane falls back to; nil: the baseline.
-	parent *laneEntry
-	// steps is how many different lanes there are from this one up, itself among them.
-	// It ends the walk where parents run in a circle.
-	steps int
+	known bool
 	// sets are the lane's own targets, sorted by pool. A lane has a few services, so
 	// that looking through them costs less than a hash would.
 	sets []laneSet
+	// members are the targets of all instances that are ready and name the lane, in the
+	// order of sets; those of other generations too, since the lane may become theirs.
+	members []*Target
 }
 
 type laneSet struct {
@@ -115,14 +116,21 @@ type laneSet struct {
 	targetSet
 }
 
-type poolKey struct{ service, protocol string }
+// serviceEntry is a service: it exists while it is named or has instances.
+type serviceEntry struct {
+	named     bool
+	instances cow.Map[string, Instance] // by name, in whatever lane and state
+	members   []*Target                 // those of the baseline that are ready, in the order of sets
+	pools     []pool                    // one for each protocol that somebody is reached by
+}
 
 // pool holds the baseline's targets of one service for one protocol. Those of lanes are
 // with the lanes.
 type pool struct {
 	id       int
+	protocol string
 	baseline targetSet
-	lanes    bool // some lane has a target of it
+	lanes    cow.Map[Name, targetSet] // the lanes that have targets of it; the sets are theirs
 }
 
 // targetSet is sorted: own room first, then by instance name.
@@ -134,129 +142,49 @@ type targetSet struct {
 // NewSnapshot lays in out for [Pick]. Its cost is linear in the size of in;
 // instances that cannot count (not ready, of an older generation, of a lane that
 // is not known or takes nothing new) are left out of the sets here, so that Pick
-// has nothing to check. A parent chain that runs in a circle is cut where it
-// closes; one that meets a strict lane ends before it, since such a lane is nobody's
-// parent. Lanes without a name are passed over.
+// has nothing to check. Lanes without a name are passed over.
 func NewSnapshot(in Input) *Snapshot {
-	s := &Snapshot{
-		revision: in.Revision,
-		room:     in.Room,
-		lanes:    newLaneIndex(in.Lanes),
-		services: make(map[string]struct{}, len(in.Services)),
-		pools:    map[poolKey]*pool{},
-	}
-	s.link()
-	for _, name := range in.Services {
-		s.services[name] = struct{}{}
-	}
-	latest := make(map[[2]string]*Instance, len(in.Instances))
-	for _, i := range in.Instances {
-		latest[[2]string{i.Service, i.Name}] = i
-	}
-	for _, i := range latest {
-		s.services[i.Service] = struct{}{}
-		if s.counts(i) {
-			s.add(i)
-		}
-	}
-	for _, p := range s.pools {
-		p.baseline.sort(s.room)
-	}
-	for n := range s.lanes.entries {
-		e := &s.lanes.entries[n]
-		slices.SortFunc(e.sets, func(a, b laneSet) int { return cmp.Compare(a.pool, b.pool) })
-		for i := range e.sets {
-			e.sets[i].sort(s.room)
-		}
-	}
-	return s
+	s := &Snapshot{room: in.Room}
+	return s.With(Changes{Revision: in.Revision, Services: in.Services, Lanes: in.Lanes, Instances: in.Instances})
 }
 
-// link sets the parent and steps of every lane. It visits each once: a walk ends at the
-// baseline, at a lane whose steps are known, or where it meets itself.
-func (s *Snapshot) link() {
-	for i := range s.lanes.entries {
-		e := &s.lanes.entries[i]
-		if parent := s.lanes.find(e.Parent); parent != nil && !parent.Name.Strict() {
-			e.parent = parent
-		}
+// known returns the lane of that name, or nil.
+func (s *Snapshot) known(name Name) *laneEntry {
+	if e := s.lanes.Get(name); e != nil && e.known {
+		return e
 	}
-	var path []*laneEntry
-	at := map[*laneEntry]int{} // positions in path
-	for i := range s.lanes.entries {
-		e := &s.lanes.entries[i]
-		path = path[:0]
-		clear(at)
-		for ; e != nil && e.steps == 0; e = e.parent {
-			if first, circle := at[e]; circle {
-				for _, on := range path[first:] {
-					on.steps = len(path) - first
-				}
-				path = path[:first]
-				break
-			}
-			at[e] = len(path)
-			path = append(path, e)
-		}
-		further := 0
-		if e != nil {
-			further = e.steps
-		}
-		for n, on := range path {
-			on.steps = further + len(path) - n
-		}
-	}
+	return nil
 }
 
-// counts reports whether an instance takes part in routing at all.
-func (s *Snapshot) counts(i *Instance) bool {
-	if i.State != Ready {
-		return false
+// parent returns where a lane falls back to; nil is the baseline. A strict lane is nobody's
+// parent.
+func (s *Snapshot) parent(e *laneEntry) *laneEntry {
+	if e.Parent == Baseline || e.Parent.Strict() {
+		return nil
 	}
-	if i.Lane == Baseline {
-		return true
-	}
-	e := s.lanes.find(i.Lane)
-	return e != nil && e.State.TakesNew() && e.Generation == i.Generation
+	return s.known(e.Parent)
 }
 
-func (s *Snapshot) add(i *Instance) {
-	for n, endpoint := range i.Endpoints {
-		// The first endpoint of a protocol is the one that is used.
-		first := slices.IndexFunc(i.Endpoints, func(o Endpoint) bool { return o.Protocol == endpoint.Protocol })
-		if first != n {
-			continue
-		}
-		key := poolKey{i.Service, endpoint.Protocol}
-		p := s.pools[key]
-		if p == nil {
-			p = &pool{id: len(s.pools)}
-			s.pools[key] = p
-		}
-		set := &p.baseline
-		if i.Lane != Baseline {
-			set = s.lanes.find(i.Lane).add(p.id)
-			p.lanes = true
-		}
-		set.targets = append(set.targets, &Target{Instance: i, Endpoint: endpoint})
+// pool returns the pool of a service and protocol, or nil.
+func (s *Snapshot) pool(service, protocol string) *pool {
+	e := s.services.Get(service)
+	if e == nil {
+		return nil
 	}
+	return e.pool(protocol)
 }
 
-// add returns the set of a pool, which it makes if need be, while the sets are not sorted
-// yet.
-func (e *laneEntry) add(pool int) *targetSet {
-	for i := range e.sets {
-		if e.sets[i].pool == pool {
-			return &e.sets[i].targetSet
+func (e *serviceEntry) pool(protocol string) *pool {
+	for i := range e.pools {
+		if e.pools[i].protocol == protocol {
+			return &e.pools[i]
 		}
 	}
-	e.sets = append(e.sets, laneSet{pool: pool})
-	return &e.sets[len(e.sets)-1].targetSet
+	return nil
 }
 
-// set returns the lane's targets of a pool, or nil.
-func (e *laneEntry) set(pool int) *targetSet {
-	sets := e.sets
+// setOf returns a lane's targets of a pool, or nil.
+func setOf(sets []laneSet, pool int) *targetSet {
 	for len(sets) > 8 { // halve, then look through what is left
 		half := len(sets) / 2
 		if sets[half].pool <= pool {
@@ -271,18 +199,6 @@ func (e *laneEntry) set(pool int) *targetSet {
 		}
 	}
 	return nil
-}
-
-func (t *targetSet) sort(room string) {
-	slices.SortFunc(t.targets, func(a, b *Target) int {
-		if c := cmp.Compare(distance(a, room), distance(b, room)); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Name, b.Name)
-	})
-	for _, target := range t.targets {
-		t.local += 1 - distance(target, room)
-	}
 }
 
 // distance is 0 for a target in the reader's room and 1 for any other. A reader
@@ -318,8 +234,7 @@ func (s *Snapshot) HasService(service string) bool {
 	if s == nil {
 		return false
 	}
-	_, ok := s.services[service]
-	return ok
+	return s.services.Get(service) != nil
 }
 
 // Services lists the services that exist, sorted.
@@ -327,7 +242,12 @@ func (s *Snapshot) Services() []string {
 	if s == nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(s.services))
+	names := make([]string, 0, s.services.Len())
+	for name := range s.services.All() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Lane returns what is known of a lane.
@@ -335,7 +255,7 @@ func (s *Snapshot) Lane(name Name) (Lane, bool) {
 	if s == nil {
 		return Lane{}, false
 	}
-	e := s.lanes.find(name)
+	e := s.known(name)
 	if e == nil {
 		return Lane{}, false
 	}
@@ -351,7 +271,7 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 		if s == nil {
 			return
 		}
-		p := s.pools[poolKey{service, protocol}]
+		p := s.pool(service, protocol)
 		if p == nil {
 			return
 		}
@@ -360,12 +280,7 @@ func (s *Snapshot) Targets(service, protocol string) func(yield func(*Target) bo
 				return
 			}
 		}
-		for n := range s.lanes.entries {
-			e := &s.lanes.entries[n]
-			set := e.set(p.id)
-			if set == nil {
-				continue
-			}
+		for _, set := range p.lanes.All() {
 			for _, t := range set.targets {
 				if !yield(t) {
 					return
