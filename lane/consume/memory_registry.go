@@ -261,10 +261,16 @@ func (r *MemoryRegistry) Leave(group, member string, grace time.Duration) {
 	}
 	m := g.members[i]
 	g.members = slices.Delete(g.members, i, i+1)
-	others := slices.ContainsFunc(g.members, func(o memoryMember) bool { return o.Session != "" && o.Lane == m.Lane })
-	if grace > 0 && !others {
+	if grace > 0 {
+		m.Topics = slices.DeleteFunc(slices.Clone(m.Topics), func(topic string) bool {
+			return slices.ContainsFunc(g.members, func(o memoryMember) bool {
+				return o.Session != "" && o.Lane == m.Lane && slices.Contains(o.Topics, topic)
+			})
+		})
 		m.Session, m.until = "", r.now().Add(grace)
-		g.members = append(g.members, m)
+		if len(m.Topics) > 0 {
+			g.members = append(g.members, m)
+		}
 	}
 	r.bump(true)
 }
