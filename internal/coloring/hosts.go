@@ -2,8 +2,12 @@ package coloring
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -173,6 +177,33 @@ func cleanHost(host string) string {
 		host = host[:colon]
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// ValidHost reports whether s is a host that a request may be for, "host" or "host:port":
+// RFC 3986, section 3.2, without a user. It reads bytes from outside and does not allocate.
+func ValidHost(s string) bool {
+	var port string
+	if literal, ok := strings.CutPrefix(s, "["); ok {
+		address, rest, closed := strings.Cut(literal, "]")
+		if !closed || rest != "" && rest[0] != ':' {
+			return false
+		}
+		if ip, err := netip.ParseAddr(address); err != nil || !ip.Is6() {
+			return false
+		}
+		port = strings.TrimPrefix(rest, ":")
+	} else {
+		var name string
+		name, port, _ = strings.Cut(s, ":")
+		if name == "" || strings.ContainsAny(name, "[]") || !httpguts.ValidHostHeader(name) {
+			return false
+		}
+	}
+	if port == "" {
+		return true
+	}
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // foldHost is the host of a route or rule in the form that requests are compared

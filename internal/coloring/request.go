@@ -23,8 +23,11 @@ func RequestOf(in *laneclient.HTTPRequest) (req *Request, faults []laneclient.Fi
 		Host: in.Host, Method: in.Method, Path: in.Path, Query: strings.TrimPrefix(in.Query, "?"), Header: http.Header{},
 		Trusted: in.Trusted || in.Inside, Inside: in.Inside,
 	}
-	if req.Host == "" {
+	switch {
+	case req.Host == "":
 		bad("host", "is missing: say which host is asked for")
+	case !ValidHost(req.Host):
+		bad("host", "is %q: want a name or an address, and a port or none", brief(req.Host))
 	}
 	if req.Method == "" {
 		req.Method = http.MethodGet

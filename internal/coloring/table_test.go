@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -301,6 +302,22 @@ func FuzzDecide(f *testing.F) {
 		}
 		if inside := table.Decide(dir, &Request{Host: host, Path: path, Inside: true, Trusted: true, Header: req.Header}); inside.Service == "" && d.Service != "" {
 			t.Fatalf("the edge knows %q and the inside does not", host)
+		}
+	})
+}
+
+// What is taken for a host is one to whoever reads it in a URL.
+func FuzzValidHost(f *testing.F) {
+	for _, s := range []string{"api.lane.localhost", "api:80", "api:", "[::1]:80", "[::1]", "a/b", "u@a", "a:b:c", "[::1", "[]", ":80", "a%zz", "[fe80::1%25eth0]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !ValidHost(s) || strings.Contains(s, "%") {
+			return
+		}
+		u, err := url.Parse("http://" + s + "/")
+		if err != nil || u.Host != s || u.User != nil || u.Path != "/" || u.Hostname() == "" {
+			t.Errorf("%q is taken for a host: %v, %v", s, u, err)
 		}
 	})
 }

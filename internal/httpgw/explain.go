@@ -67,6 +67,9 @@ func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Now = g.now()
 	req.Trusted = req.Trusted || req.Source.IsValid() && g.trusts(req.Source)
+	if !req.Trusted {
+		dropClaims(req.Header, g.cfg.Aliases)
+	}
 	respond(w, http.StatusOK, "application/json", g.table(view).Explain(view, req, g.cfg.Node))
 }
 

@@ -2,11 +2,9 @@ package httpgw
 
 import (
 	"net/http"
-	"net/netip"
-	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
+	"github.com/laneway-dev/laneway/internal/coloring"
 )
 
 // hostFault says why it cannot be told what host a request is for, or nothing. HTTP/2
@@ -19,7 +17,7 @@ func hostFault(r *http.Request) string {
 		}
 		return ""
 	}
-	if !validHost(r.Host) {
+	if !coloring.ValidHost(r.Host) {
 		return "the request's host is none: want a name or an address, and a port or none, without user and path"
 	}
 	// In HTTP/2 there may be a header beside the :authority.
@@ -27,33 +25,6 @@ func hostFault(r *http.Request) string {
 		return "the request has two hosts"
 	}
 	return ""
-}
-
-// validHost reports whether s is "host" or "host:port": RFC 3986, section 3.2, without a
-// user. It reads bytes from outside and does not allocate.
-func validHost(s string) bool {
-	var port string
-	if literal, ok := strings.CutPrefix(s, "["); ok {
-		address, rest, closed := strings.Cut(literal, "]")
-		if !closed || rest != "" && rest[0] != ':' {
-			return false
-		}
-		if ip, err := netip.ParseAddr(address); err != nil || !ip.Is6() {
-			return false
-		}
-		port = strings.TrimPrefix(rest, ":")
-	} else {
-		var name string
-		name, port, _ = strings.Cut(s, ":")
-		if name == "" || strings.ContainsAny(name, "[]") || !httpguts.ValidHostHeader(name) {
-			return false
-		}
-	}
-	if port == "" {
-		return true
-	}
-	_, err := strconv.ParseUint(port, 10, 16)
-	return err == nil
 }
 
 // sameHost compares a server name with a Host header.

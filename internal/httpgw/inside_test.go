@@ -191,6 +191,7 @@ func TestAdmin(t *testing.T) {
 	w.instance("order", "O2", "green", lane.HTTP, "127.0.0.1:1002")
 	w.rules = []laneclient.Rule{
 		{Meta: laneclient.Meta{Name: "dev"}, Match: laneclient.Match{Cookie: &laneclient.ValueMatch{Name: "dev", Value: "1"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
+		{Meta: laneclient.Meta{Name: "front"}, Match: laneclient.Match{Header: &laneclient.ValueMatch{Name: "x-forwarded-host", Value: "dev.test"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
 		{Meta: laneclient.Meta{Name: "jwt"}, Match: laneclient.Match{User: &laneclient.UserMatch{From: "jwt:sub"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
 		{Meta: laneclient.Meta{Name: "bad"}},
 	}
@@ -231,6 +232,15 @@ func TestAdmin(t *testing.T) {
 	if e.Service != "" || e.Reason != "none" || !strings.Contains(e.Error, "no route and no service") {
 		t.Errorf("unknown host: %+v", e)
 	}
+	// What the edge does not believe is not there for its rules either.
+	for request, color := range map[string]string{
+		`{"host":"order.lane.localhost","headers":{"x-forwarded-host":["dev.test"]}}`:                "",
+		`{"host":"order.lane.localhost","headers":{"x-forwarded-host":["dev.test"]},"trusted":true}`: "green",
+	} {
+		if explain(http.MethodPost, "/v1/explain/http", request); e.Color != color {
+			t.Errorf("%s: %+v", request, e)
+		}
+	}
 	explain(http.MethodGet, "/v1/explain?service=order&color=-", "")
 	if e.Color != "" || e.Reason != "plain" {
 		t.Errorf("plain: %+v", e)
@@ -238,6 +248,7 @@ func TestAdmin(t *testing.T) {
 	for target, want := range map[string]int{
 		"GET /v1/explain": 422, "GET /v1/explain?service=order&color=Bad": 422, "POST /v1/explain/http {}": 422, "POST /v1/explain/http {\"what\":1}": 400,
 		"POST /v1/explain/http {\"host\":\"x\"}{}": 400, "POST /v1/explain/http {\"host\":\"x\",\"source\":\"y\"}": 422,
+		"POST /v1/explain/http {\"host\":\"order.lane.localhost/x\"}": 422,
 	} {
 		parts := strings.SplitN(target, " ", 3)
 		body := ""
