@@ -1,0 +1,337 @@
+package consume_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// stage is an engine, a registry and what consumers were handed.
+type stage struct {
+	t        *testing.T
+	engine   *consume.Memory
+	registry *consume.MemoryRegistry
+
+	mu    sync.Mutex
+	trace []string
+	given map[string][]handed // by message
+}
+
+type handed struct {
+	by          string
+	redelivered bool
+}
+
+func newStage(t *testing.T, partitions int32) *stage {
+	s := &stage{
+		t: t, engine: consume.NewMemory(consume.MemoryConfig{}), registry: consume.NewMemoryRegistry(consume.MemoryRegistryConfig{}),
+		given: map[string][]handed{},
+	}
+	if err := s.engine.Ensure(t.Context(), consume.TopicSpec{Name: "orders", Partitions: partitions}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stage) append(n int, color lane.Name) {
+	s.t.Helper()
+	for i := range n {
+		m := &consume.Message{Partition: consume.Partition{Topic: "orders", Index: -1}, Key: fmt.Append(nil, i), Color: color}
+		if err := s.engine.Append(s.t.Context(), m); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// process is one consumer that can be stopped.
+type process struct {
+	access *consume.MemoryProcess
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func (s *stage) start(name string, in lane.Name, handle func(context.Context, *consume.Delivery) error) *process {
+	s.t.Helper()
+	return s.startWith(name, in, consume.Options{Handle: func(ctx context.Context, d *consume.Delivery) error {
+		s.mu.Lock()
+		id := fmt.Sprintf("%s@%d", d.Partition, d.Offset)
+		s.given[id] = append(s.given[id], handed{name, d.Redelivered})
+		s.mu.Unlock()
+		return handle(ctx, d)
+	}})
+}
+
+func (s *stage) startWith(name string, in lane.Name, o consume.Options) *process {
+	s.t.Helper()
+	p := &process{access: s.registry.Connect(), done: make(chan error, 1)}
+	o.Config.Group = "billing"
+	o.Config.Topics = []consume.Topic{{Name: "orders", Retry: "orders-retry", Dead: "orders-dead", Partitions: 64}}
+	o.Source, o.Topics, o.Registry = s.engine, s.engine, p.access
+	o.Members = []consume.Member{{ID: name, Lane: in, Topics: []string{"orders"}}}
+	r, err := consume.NewRunner(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	p.cancel = cancel
+	go func() { p.done <- r.Run(ctx) }()
+	return p
+}
+
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.cancel()
+	if err := <-p.done; err != nil {
+		t.Error(err)
+	}
+	p.access.Close()
+}
+
+func (s *stage) counts() (byWhom map[string]int, twice int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byWhom = map[string]int{}
+	for _, hs := range s.given {
+		byWhom[hs[len(hs)-1].by]++
+		twice += len(hs) - 1
+	}
+	return byWhom, twice
+}
+
+func ok(context.Context, *consume.Delivery) error { return nil }
+
+// TestRunnerLane: a lane gets its messages while it is there, and what it has not read goes to
+// the baseline, each message once.
+func TestRunnerLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 4)
+		e1 := s.start("e1", "", ok)
+		s.append(100, "")
+		s.append(100, "green") // nobody knows the lane yet
+		time.Sleep(time.Second)
+		if err := s.registry.CreateLane("green", ""); err != nil {
+			t.Fatal(err)
+		}
+		slow := func(ctx context.Context, d *consume.Delivery) error {
+			if got := lane.From(ctx); got != "green" || got != d.Color {
+				t.Errorf("the handler's color is %q, the message's %q", got, d.Color)
+			}
+			time.Sleep(50 * time.Millisecond)
+			return nil
+		}
+		e2 := s.start("e2", "green", slow)
+		time.Sleep(time.Second)
+		s.append(2000, "green")
+		s.append(500, "")
+		time.Sleep(500 * time.Millisecond)
+		e2.stop(t)
+		time.Sleep(5 * time.Second)
+		by, twice := s.counts()
+		if by["e1"]+by["e2"] != 2700 || by["e2"] == 0 || by["e1"] < 700 || twice != 0 {
+			t.Errorf("by whom: %v, twice: %d", by, twice)
+		}
+		time.Sleep(5 * time.Second)
+		for _, r := range s.registry.Records("billing") {
+			if r.Record.Main.None() || len(r.Record.Colors) != 0 {
+				t.Errorf("%s: %+v", r.Partition, r.Record)
+			}
+		}
+		e1.stop(t)
+		_ = s.engine.Close()
+	})
+}
+
+// TestRunnerRetries: a failed message comes again as often as is configured, follows its
+// color to whoever has it then, and is dead at last; a panic is a failure.
+func TestRunnerRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		o := consume.Options{Config: consume.Config{RetryDelays: []time.Duration{time.Second, time.Second}}}
+		var got []string
+		o.Handle = func(_ context.Context, d *consume.Delivery) error {
+			s.mu.Lock()
+			got = append(got, fmt.Sprintf("%s#%d", d.Partition.Topic, d.Attempt))
+			s.mu.Unlock()
+			if d.Attempt == 1 {
+				panic("no")
+			}
+			return fmt.Errorf("attempt %d", d.Attempt)
+		}
+		p := s.startWith("e1", "", o)
+		time.Sleep(time.Second)
+		s.append(1, "green")
+		time.Sleep(20 * time.Second)
+		p.stop(t)
+		if want := []string{"orders#0", "orders-retry#1", "orders-retry#2"}; !slices.Equal(got, want) {
+			t.Errorf("handed out as %v, want %v", got, want)
+		}
+		b, err := s.engine.Peek(consume.Partition{Topic: "orders-dead"}, 0, consume.Filter{All: true}, 10)
+		if err != nil || len(b.Messages) != 1 {
+			t.Fatalf("dead letters: %+v, %v", b, err)
+		}
+		m := b.Messages[0]
+		if m.Color != "green" || m.Attempt != 3 || m.Error != "attempt 2" || m.Origin == nil || m.Origin.Partition.Topic != "orders" || m.Origin.Group != "billing" {
+			t.Errorf("dead letter %+v of %+v", m, m.Origin)
+		}
+		_ = s.engine.Close()
+	})
+}
+
+// TestRunnerBatches: a batch has one color, and each of its messages is answered for once.
+func TestRunnerBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		var mu sync.Mutex
+		seen := map[lane.Name]int{}
+		biggest := 0
+		o := consume.Options{Batch: 10, HandleBatch: func(ctx context.Context, ds []*consume.Delivery) error {
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			biggest = max(biggest, len(ds))
+			for _, d := range ds {
+				if d.Color != ds[0].Color || lane.From(ctx) != d.Color {
+					t.Errorf("a batch of %s has a message of %s", ds[0].Color, d.Color)
+				}
+				seen[d.Color]++
+			}
+			ds[0].Ack()
+			return nil
+		}}
+		for range 50 {
+			s.append(1, "")
+			s.append(1, "red")
+		}
+		p := s.startWith("e1", "", o)
+		time.Sleep(5 * time.Second)
+		p.stop(t)
+		if seen[""] != 50 || seen["red"] != 50 || biggest < 2 {
+			t.Errorf("seen %v, biggest batch %d", seen, biggest)
+		}
+		_ = s.engine.Close()
+	})
+}
+
+// TestRunnerCutOff: a process out of the registry's reach goes on, moves nothing, and
+// goes on under a new session afterwards without handing anything out twice.
+func TestRunnerCutOff(t *testing.T) {
+	for _, loss := range []consume.LossPolicy{consume.LossContinue, consume.LossHold} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 2)
+			o := consume.Options{Config: consume.Config{OnLoss: loss}}
+			var mu sync.Mutex
+			times := map[string]int{}
+			o.Handle = func(_ context.Context, d *consume.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				times[fmt.Sprintf("%s@%d", d.Partition, d.Offset)]++
+				return nil
+			}
+			p := s.startWith("e1", "", o)
+			s.append(10, "")
+			time.Sleep(2 * time.Second)
+			p.access.Cut()
+			time.Sleep(time.Minute)
+			s.append(10, "")
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			during := len(times)
+			mu.Unlock()
+			if want := map[consume.LossPolicy]int{consume.LossContinue: 20, consume.LossHold: 10}[loss]; during != want {
+				t.Errorf("policy %d: %d messages while cut off, want %d", loss, during, want)
+			}
+			p.access.Mend()
+			time.Sleep(5 * time.Second)
+			s.append(10, "")
+			time.Sleep(5 * time.Second)
+			p.stop(t)
+			for m, n := range times {
+				if n != 1 {
+					t.Errorf("policy %d: %s was handed out %d times", loss, m, n)
+				}
+			}
+			if len(times) != 30 {
+				t.Errorf("policy %d: %d messages", loss, len(times))
+			}
+			_ = s.engine.Close()
+		})
+	}
+}
+
+// TestRunnerSeeds: lanes and processes come and go at random; nothing is lost, and nothing is
+// handed out twice but by who gave it back.
+func TestRunnerSeeds(t *testing.T) {
+	seeds := 100
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) { runSeed(t, uint64(seed)) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func runSeed(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a seed that repeats
+	s := newStage(t, int32(1+rng.IntN(3)))
+	lanes := []lane.Name{"", "red", "pink", "strict-load"}
+	for _, l := range lanes[1:] {
+		parent := lane.Baseline
+		if l == "pink" {
+			parent = "red"
+		}
+		if err := s.registry.CreateLane(l, parent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work := func(context.Context, *consume.Delivery) error {
+		time.Sleep(time.Duration(seed%7) * 10 * time.Millisecond)
+		return nil
+	}
+	running := map[string]*process{}
+	appended := 0
+	for step := range 60 {
+		l := lanes[rng.IntN(len(lanes))]
+		name := fmt.Sprintf("%s.%d", l, rng.IntN(2))
+		switch p := running[name]; {
+		case rng.IntN(3) > 0:
+			n := rng.IntN(30)
+			s.append(n, l)
+			appended += n
+		case p == nil:
+			running[name] = s.start(name, l, work)
+		default:
+			p.stop(t)
+			delete(running, name)
+		}
+		time.Sleep(time.Duration(rng.IntN(100+step)) * time.Millisecond)
+	}
+	for _, l := range lanes {
+		if name := fmt.Sprintf("%s.0", l); running[name] == nil {
+			running[name] = s.start(name, l, work)
+		}
+	}
+	time.Sleep(30 * time.Second)
+	by, twice := s.counts()
+	total := 0
+	for _, n := range by {
+		total += n
+	}
+	if total != appended || twice != 0 {
+		t.Errorf("seed %d: %d appended, %d handed out, %d twice", seed, appended, total, twice)
+	}
+	for _, p := range running {
+		p.stop(t)
+	}
+	_ = s.engine.Close()
+}
