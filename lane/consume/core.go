@@ -21,6 +21,7 @@ type Core struct {
 	stopped  bool
 
 	view      *View
+	reached   uint64      // the revision that the view and the records are as of
 	audiences []*audience // of cfg.Topics
 	members   map[string]Member
 	local     map[place]int      // members of this process
@@ -97,6 +98,8 @@ func (c *Core) take(e Event) *partition {
 		return c.resolved(e)
 	case *Viewed:
 		c.viewed(e.View)
+	case *Reached:
+		return c.reach(e.Revision)
 	case *Opened:
 		c.opened(e.Session)
 	case *LeaseLost:
@@ -235,6 +238,7 @@ func (c *Core) viewed(v *View) {
 		return
 	}
 	c.view = v
+	c.reached = max(c.reached, v.Revision)
 	for _, color := range slices.Sorted(maps.Keys(c.unknown)) {
 		if v.known(color) {
 			delete(c.unknown, color)
@@ -246,6 +250,25 @@ func (c *Core) viewed(v *View) {
 		p.barren = false
 		p.at = Main // main decides anew
 	}
+}
+
+// reach notes how far the picture has got. A cursor whose holder is not in the view can be
+// taken once the view is as new as the record.
+func (c *Core) reach(revision uint64) *partition {
+	if revision <= c.reached {
+		return &c.nowhere
+	}
+	c.reached = revision
+	waits := false
+	for _, p := range c.parts {
+		if p.behind && p.revision <= revision {
+			p.behind, p.look, waits = false, true, true
+		}
+	}
+	if !waits {
+		return &c.nowhere
+	}
+	return nil
 }
 
 // hear makes the audiences of the present view.

@@ -32,6 +32,10 @@ type (
 // Viewed: the picture of the registry is another one.
 type Viewed struct{ View *View }
 
+// Reached: the last view and the records that were told of are how the registry was at this
+// revision, too.
+type Reached struct{ Revision uint64 }
+
 // Recorded: a record is as it is at a revision. Records of lower revision than what is known
 // are passed over.
 type Recorded struct {
@@ -101,6 +105,7 @@ func (*LeaseLost) event()   {}
 func (*Joined) event()      {}
 func (*Left) event()        {}
 func (*Viewed) event()      {}
+func (*Reached) event()     {}
 func (*Recorded) event()    {}
 func (*Partitioned) event() {}
 func (*Resolved) event()    {}

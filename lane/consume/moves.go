@@ -249,7 +249,14 @@ func (c *Core) free(p *partition, h Holder) bool { return h.None() || c.gone(p, 
 // gone reports whether a session that a record names has ended. A view that is older than
 // the record may not know yet of a session that is new.
 func (c *Core) gone(p *partition, session string) bool {
-	return c.past[session] || !c.view.Sessions[session] && c.view.Revision >= p.revision
+	if c.past[session] {
+		return true
+	}
+	if c.view.Sessions[session] {
+		return false
+	}
+	p.behind = c.reached < p.revision
+	return !p.behind
 }
 
 // mine reports whether a cursor is this process's to take.

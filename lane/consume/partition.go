@@ -26,6 +26,7 @@ type partition struct {
 	// worth another try when the picture is another one.
 	barren bool
 
+	behind    bool   // a holder is not in the view, which is older than the record
 	start     *int64 // where main begins if there is no record yet
 	epoch     string
 	resolving bool

@@ -352,6 +352,9 @@ func (r *Runner) watch(ctx context.Context) {
 		for _, s := range u.Records {
 			r.post(&Recorded{Stored: s})
 		}
+		if u.Revision > 0 {
+			r.post(&Reached{u.Revision})
+		}
 	}
 }
 

@@ -144,8 +144,11 @@ type Registry interface {
 	// margin. Once nothing remained, the session is never given again: it is deleted, and
 	// a new one opened, as soon as the registry is in reach.
 	Session() (id string, remaining time.Duration)
-	// Views delivers, in one order of revisions, what a group's process must know. The
-	// channel is closed when ctx ends.
+	// Views delivers, in one order of revisions, what a group's process must know: the
+	// first update has everything. It tells how far the picture has got at least every
+	// second, and at once after a record that names a session which does not live: that
+	// the session is gone, and not too new to be seen, shows by the revision. The channel
+	// is closed when ctx ends.
 	Views(ctx context.Context, group string) <-chan Update
 	// Move does one write. A nil error: the answer's outcome is Done or Conflict. ErrDoubt:
 	// not known; repeat the write unchanged.
@@ -167,6 +170,7 @@ type Stored struct {
 
 // Update is one step of a process's picture of the registry.
 type Update struct {
-	View    *View    // nil: as before
-	Records []Stored // what changed
+	View     *View    // nil: as before
+	Records  []Stored // what changed
+	Revision uint64   // all of this is how the registry was then; 0: that of View
 }

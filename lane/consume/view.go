@@ -38,7 +38,8 @@ type Reset struct {
 // View is a picture of the registry as it was at a revision. It is not changed after it was
 // handed over. A view may be old; nothing rests on it but when a move is made. One rule
 // binds whoever makes it: sessions and records come in one order, so a session that is not
-// in the view of a revision at or above that of a record which names it is gone.
+// in the view, where that is as of a revision at or above that of a record which names it
+// ([Reached]), is gone.
 type View struct {
 	Revision uint64
 	Lanes    map[lane.Name]Lane
