@@ -3,10 +3,8 @@ package test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // smallDisk mounts a file system of that many megabytes in memory. Without the right to
@@ -108,44 +104,6 @@ func (w *serviceWriter) write(ctx context.Context, service string) {
 func (w *serviceWriter) stop() {
 	w.cancel()
 	w.wg.Wait()
-}
-
-// call sends a request to the control plane.
-func call(ctx context.Context, method, url string, body []byte) (status int, text string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := (&http.Client{}).Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	got, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(got), err
-}
-
-// health is what a server says of itself at a path.
-func (s *server) health(t *testing.T, path string) (status int, h laneclient.Health, err error) {
-	t.Helper()
-	status, text, err := call(t.Context(), http.MethodGet, s.url()+path, nil)
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &h)
-	}
-	return status, h, err
-}
-
-// lives fails the test if the server has ended.
-func (s *server) lives(t *testing.T) {
-	t.Helper()
-	select {
-	case <-s.done:
-		t.Fatalf("the server has ended: %s\nstderr: %s", s.cmd.ProcessState, s.stderr.String())
-	default:
-	}
 }
 
 // TestDiskFull has another writer fill the disk of a server as fast as it goes, while

@@ -164,6 +164,7 @@ func (p *process) wait(t *testing.T, within time.Duration) int {
 // server is a `laneway server`.
 type server struct {
 	*process
+	ready     string            // the file that it writes when it is ready
 	addresses map[string]string // role: host:port
 }
 
@@ -173,6 +174,14 @@ func (s *server) url() string { return "http://" + s.addresses["control"] }
 // startServer starts a server on free ports and returns when it is ready. Without
 // --data among args, its data is in a directory of the test.
 func startServer(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := launchServer(t, args...)
+	s.await(t)
+	return s
+}
+
+// launchServer is startServer that does not wait.
+func launchServer(t *testing.T, args ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
@@ -186,20 +195,24 @@ func startServer(t *testing.T, args ...string) *server {
 	if !strings.Contains(given, "--data") {
 		all = append(all, "--data", filepath.Join(dir, "data"))
 	}
-	s := &server{process: startProcess(t, nil, append(all, args...)...)}
+	return &server{process: startProcess(t, nil, append(all, args...)...), ready: ready}
+}
+
+// await returns when the server is ready.
+func (s *server) await(t *testing.T) {
+	t.Helper()
 	poll(t, 30*time.Second, func() error {
 		select {
 		case <-s.done:
 			t.Fatalf("%s has ended: %s\nstderr: %s", s.cmd, s.cmd.ProcessState, s.stderr.String())
 		default:
 		}
-		text, err := os.ReadFile(ready)
+		text, err := os.ReadFile(s.ready)
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(text, &s.addresses)
 	})
-	return s
 }
 
 // cli runs a command against the server and returns what it wrote and its exit

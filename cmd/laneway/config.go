@@ -37,6 +37,8 @@ const (
 	listenGateway = "gateway"
 	listenInside  = "inside"
 	listenAdmin   = "admin"
+	// listenRegistry is where an embedded registry listens for its peers.
+	listenRegistry = "registry"
 )
 
 // Registries, as --registry has them.
@@ -53,14 +55,19 @@ type config struct {
 	Listen   map[string]string `yaml:"listen"`  // listener: host:port
 	Control  []string          `yaml:"control"` // URLs; without the control role only
 	Registry string            `yaml:"registry"`
-	Etcd     etcdConfig        `yaml:"etcd"`
-	Data     string            `yaml:"data"`
-	Domain   string            `yaml:"domain"`
-	Cluster  string            `yaml:"cluster"`
-	Room     string            `yaml:"room"`
-	Drain    duration          `yaml:"drain"`
-	Log      logConfig         `yaml:"log"`
-	Gateway  gatewayConfig     `yaml:"gateway"`
+	// The members of an embedded cluster, which of them this one is, and TLS among them.
+	RegistryPeers []string   `yaml:"registry_peers"`
+	RegistrySelf  string     `yaml:"registry_self"`
+	RegistryTLS   tlsConfig  `yaml:"registry_tls"`
+	Etcd          etcdConfig `yaml:"etcd"`
+
+	Data    string        `yaml:"data"`
+	Domain  string        `yaml:"domain"`
+	Cluster string        `yaml:"cluster"`
+	Room    string        `yaml:"room"`
+	Drain   duration      `yaml:"drain"`
+	Log     logConfig     `yaml:"log"`
+	Gateway gatewayConfig `yaml:"gateway"`
 
 	readyFile string
 }
@@ -191,8 +198,10 @@ func settings() []setting {
 	}
 	return []setting{
 		{"roles", "roles of this process: control, gateway (default both)", true, list(func(c *config) *[]string { return &c.Roles })},
-		{"listen", "`ROLE=ADDR` for control, gateway, inside or admin; port 0 takes a free one; repeatable", true, setListen},
+		{"listen", "`ROLE=ADDR` for control, gateway, inside, admin or registry; port 0 takes a free one; repeatable", true, setListen},
 		{"registry", "embedded (default), etcd://`HOST`:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
+		{"registry-peers", "`HOST:PORT`,… of all members of an embedded cluster, this one's among them", true, list(func(c *config) *[]string { return &c.RegistryPeers })},
+		{"registry-self", "which of --registry-peers this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
 		{"data", "`DIR`ectory for all data (default $XDG_STATE_HOME/laneway)", false, text(func(c *config) *string { return &c.Data })},
 		{"domain", "`DOMAIN` of service hosts (default lane.localhost)", false, text(func(c *config) *string { return &c.Domain })},
 		{"cluster", "`LABEL` of this installation in host names", false, text(func(c *config) *string { return &c.Cluster })},
@@ -348,7 +357,7 @@ func (c *config) checkGateway() []error {
 
 func (c *config) checkListen() []error {
 	var errs []error
-	known := []string{listenControl, listenGateway, listenInside, listenAdmin}
+	known := []string{listenControl, listenGateway, listenInside, listenAdmin, listenRegistry}
 	for _, name := range slices.Sorted(maps.Keys(c.Listen)) {
 		field := "listen." + name
 		addr := c.Listen[name]
@@ -360,8 +369,12 @@ func (c *config) checkListen() []error {
 			errs = append(errs, problem(field, "%q: want HOST:PORT, as in 127.0.0.1:7700", addr))
 		case !loopback(host) && !c.authenticates(name):
 			hint := ""
-			if name == listenGateway || name == listenInside {
+			switch name {
+			case listenGateway, listenInside:
 				hint = "set client_ca of its tls, or "
+			case listenRegistry:
+				errs = append(errs, beyondLoopback(field, addr))
+				continue
 			}
 			errs = append(errs, problem(field, "%s is not a loopback address, and there is no authentication to protect it: %slisten on 127.0.0.1 and put a proxy that authenticates in front", addr, hint))
 		}
@@ -376,6 +389,8 @@ func (c *config) authenticates(name string) bool {
 		return c.Gateway.Edge.TLS.ClientCA != ""
 	case listenInside:
 		return c.Gateway.Inside.TLS.ClientCA != ""
+	case listenRegistry:
+		return c.RegistryTLS.set()
 	}
 	return false
 }
@@ -401,23 +416,4 @@ func checkURLs(field string, urls []string) []error {
 		}
 	}
 	return errs
-}
-
-func (c *config) checkRegistry() []error {
-	if !c.has(roleControl) {
-		return nil
-	}
-	rest, external := strings.CutPrefix(c.Registry, etcdScheme)
-	switch {
-	case external && len(splitList(rest)) == 0:
-		return []error{problem("registry", "%q names no host: want etcd://HOST:PORT,…", c.Registry)}
-	case !external && c.Registry != registryEmbedded && c.Registry != registryMemory:
-		return []error{problem("registry", "%q: want embedded or etcd://HOST:PORT,…", c.Registry)}
-	case !external && (c.Etcd != etcdConfig{}):
-		return []error{problem("etcd", "is for an external registry only: set registry to etcd://HOST:PORT, or leave it out")}
-	}
-	if t := c.Etcd.TLS; (t.Cert == "") != (t.Key == "") {
-		return []error{problem("etcd.tls", "has one of cert and key: give both or neither")}
-	}
-	return nil
 }

@@ -58,7 +58,7 @@ func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Stor
 	case registryMemory:
 		return mem.New(), nil
 	case registryEmbedded:
-		cfg.Dir = filepath.Join(c.Data, "registry")
+		cfg.Dir, cfg.Peers = filepath.Join(c.Data, "registry"), c.peers()
 		return etcd.Open(ctx, cfg)
 	}
 	cfg.Endpoints = c.etcdHosts()
