@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laneway-dev/laneway/internal/demo"
+	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -58,12 +60,19 @@ func newDemoServiceCommand(a *app) *cobra.Command {
 			}
 			client := laneclient.FromEnv()
 			client.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
-			return demo.Run(cmd.Context(), demo.Config{
-				Client: client,
-				Listen: func(ctx context.Context) (net.Listener, error) {
-					return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
-				},
-			})
+			cfg := demo.Config{Client: client}
+			traces, err := telemetry.Traces{Getenv: os.Getenv, Service: client.Service, Log: client.Log}.Open(cmd.Context())
+			switch {
+			case err != nil:
+				client.Log.Warn("calls are not traced", telemetry.KeyError, err)
+			case traces != nil:
+				cfg.Tracer = traces
+				defer func() { _ = telemetry.CloseTraces(cmd.Context(), traces) }() // its handler tells of errors
+			}
+			cfg.Listen = func(ctx context.Context) (net.Listener, error) {
+				return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+			}
+			return demo.Run(cmd.Context(), cfg)
 		},
 	}
 }

@@ -76,6 +76,9 @@ func (n *node) gatewayConfig() (httpgw.Config, error) {
 		Trusted: trusted, Signing: signing, JWT: jwt, EdgeTLS: edge, InsideTLS: inside, Aliases: n.cfg.Gateway.Aliases,
 		Drain: time.Duration(n.cfg.Drain), Log: n.log.With(telemetry.KeyRole, roleGateway), Metrics: n.metrics,
 	}
+	if n.traces != nil {
+		cfg.Tracer = n.traces
+	}
 	if n.cfg.Gateway.AccessLog {
 		cfg.AccessLog = cfg.Log
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/laneway-dev/laneway/internal/run"
 	"github.com/laneway-dev/laneway/internal/telemetry"
@@ -170,7 +172,8 @@ type node struct {
 	metrics   *prometheus.Registry
 	listeners map[string]net.Listener
 	group     run.Group
-	transport http.RoundTripper // to the control plane of this process; nil: there is none
+	traces    *sdktrace.TracerProvider // nil: no spans
+	transport http.RoundTripper        // to the control plane of this process; nil: there is none
 	tokenFile string
 	readiness []readiness
 	control   func(role string, check func(context.Context) error) // adds to the control plane's /readyz
@@ -233,8 +236,9 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
-	// The control plane comes first and goes last: a gateway of this process reads
-	// from it.
+	n.addTraces(ctx)
+	// The control plane comes before a gateway of this process, which reads from it, and
+	// goes after it.
 	if cfg.has(roleControl) {
 		if err := n.addControl(ctx); err != nil {
 			return err
@@ -246,6 +250,34 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 		}
 	}
 	return n.group.Run(ctx, func() error { return a.announce(n) })
+}
+
+// addTraces has the roles make spans where the environment says so. Nothing else
+// depends on it: what is wrong there is told of, and there are no spans.
+func (n *node) addTraces(ctx context.Context) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	traces, err := telemetry.Traces{
+		Getenv: os.Getenv, Service: "laneway", Instance: host + "/" + cmp.Or(n.address(listenGateway), n.address(listenControl)),
+		Version: version(), Log: n.log,
+	}.Open(ctx)
+	if err != nil {
+		n.log.WarnContext(ctx, "requests are not traced", telemetry.KeyError, err)
+	}
+	if traces == nil {
+		return
+	}
+	n.traces = traces
+	n.group.Add("traces", func(ctx context.Context, ready func()) error {
+		ready()
+		<-ctx.Done()
+		if err := telemetry.CloseTraces(ctx, traces); err != nil {
+			n.log.WarnContext(ctx, "spans are lost", telemetry.KeyError, err)
+		}
+		return nil
+	})
 }
 
 // newMetrics is a registry with what every process tells of itself.

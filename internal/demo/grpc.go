@@ -7,8 +7,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/laneway-dev/laneway/integrations/lanegrpc"
+	"github.com/laneway-dev/laneway/integrations/laneotel"
 	"github.com/laneway-dev/laneway/internal/demo/demopb"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -21,6 +23,9 @@ type grpcChain struct {
 
 // Call implements demopb.ChainServer.
 func (c grpcChain) Call(ctx context.Context, _ *demopb.CallRequest) (*demopb.CallReply, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, span := c.service.serving(ctx, grpcCarrier{md})
+	defer span.End()
 	reply := c.service.visit(ctx)
 	out := &demopb.CallReply{Error: reply.Error}
 	for _, v := range reply.Visits {
@@ -54,7 +59,7 @@ type grpcCaller struct {
 }
 
 func newGRPCCaller(service string, lc *laneclient.Client) (*grpcCaller, error) {
-	options := append(lanegrpc.DialOptions(lc), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	options := append(lanegrpc.DialOptions(lc, lanegrpc.WithObserver(laneotel.Observe)), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("lane:///"+service, options...)
 	if err != nil {
 		return nil, err
@@ -63,6 +68,11 @@ func newGRPCCaller(service string, lc *laneclient.Client) (*grpcCaller, error) {
 }
 
 func (c *grpcCaller) call(ctx context.Context) (Reply, error) {
+	md := metadata.MD{}
+	w3c().Inject(ctx, grpcCarrier{md})
+	for key, values := range md {
+		ctx = metadata.AppendToOutgoingContext(ctx, key, values[0])
+	}
 	in, err := c.chain.Call(ctx, &demopb.CallRequest{})
 	if err != nil {
 		return Reply{}, err

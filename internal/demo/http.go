@@ -9,13 +9,20 @@ import (
 	"net"
 	"net/http"
 
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/laneway-dev/laneway/integrations/laneotel"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
 func serveHTTP(ctx context.Context, listener net.Listener, s *service) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { writeReply(w, s.visit(r.Context())) })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := s.serving(r.Context(), propagation.HeaderCarrier(r.Header))
+		defer span.End()
+		writeReply(w, s.visit(ctx))
+	})
 	mux.HandleFunc("GET "+ReadyPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	server := &http.Server{Handler: lanehttp.Middleware(mux), ReadHeaderTimeout: callTimeout}
 	served := make(chan error, 1)
@@ -40,7 +47,7 @@ type httpCaller struct {
 }
 
 func newHTTPCaller(service string, lc *laneclient.Client) *httpCaller {
-	return &httpCaller{service: service, client: &http.Client{Transport: lanehttp.Transport(nil, lc)}}
+	return &httpCaller{service: service, client: &http.Client{Transport: lanehttp.Transport(nil, lc, lanehttp.WithObserver(laneotel.Observe))}}
 }
 
 func (c *httpCaller) call(ctx context.Context) (Reply, error) {
@@ -48,6 +55,7 @@ func (c *httpCaller) call(ctx context.Context) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	w3c().Inject(ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return Reply{}, err

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -31,12 +34,15 @@ type Config struct {
 	// Listen opens the port to serve on. It is called once the service can serve:
 	// `laneway run` registers an instance as soon as it listens.
 	Listen func(ctx context.Context) (net.Listener, error)
+	// Tracer makes the spans of requests and calls. Nil: there are none.
+	Tracer trace.TracerProvider
 }
 
 // service is one instance in the chain.
 type service struct {
-	self Visit
-	next caller // nil: the end of the chain
+	self   Visit
+	next   caller // nil: the end of the chain
+	tracer trace.Tracer
 }
 
 // caller calls the next service by its protocol.
@@ -66,7 +72,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, lc.Close()) }()
 
-	s := &service{self: Visit{
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider()
+	}
+	s := &service{tracer: cfg.Tracer.Tracer("laneway demo"), self: Visit{
 		Service:  cfg.Client.Service,
 		Instance: cfg.Client.Instance,
 		Lane:     lane.Name(cfg.Client.Lane),
@@ -129,7 +138,7 @@ func (s *service) visit(ctx context.Context) Reply {
 	if trail == nil {
 		ctx, trail = lane.WithTrail(ctx)
 	}
-	further, err := s.next.call(ctx)
+	further, err := s.calling(ctx)
 	if err != nil {
 		reply.Error = fmt.Sprintf("%s could not call on: %s", own.Instance, err)
 		return reply

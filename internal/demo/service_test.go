@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/laneway-dev/laneway/lane"
 )
 
@@ -60,7 +62,7 @@ func TestVisit(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := &service{self: a, next: tt.next}
+			s := &service{self: a, next: tt.next, tracer: noop.NewTracerProvider().Tracer("")}
 			got := s.visit(lane.With(t.Context(), Green))
 			if !reflect.DeepEqual(got.Visits, tt.visits) {
 				t.Errorf("got %v, want %v", got.Visits, tt.visits)
@@ -76,7 +78,7 @@ func TestVisit(t *testing.T) {
 func TestVisitKeepsTrail(t *testing.T) {
 	t.Parallel()
 	hop := lane.Hop{Service: "b", Instance: "B1", Reason: lane.ReasonPlain}
-	s := &service{next: fakeNext{reply: Reply{Visits: []Visit{{Instance: "B1"}}}, hop: &hop}}
+	s := &service{tracer: noop.NewTracerProvider().Tracer(""), next: fakeNext{reply: Reply{Visits: []Visit{{Instance: "B1"}}}, hop: &hop}}
 	ctx, trail := lane.WithTrail(t.Context())
 	if reply := s.visit(ctx); reply.Error != "" || reply.Visits[1].Reason != lane.ReasonPlain {
 		t.Errorf("got %+v", reply)

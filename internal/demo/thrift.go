@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 
+	"github.com/laneway-dev/laneway/integrations/laneotel"
 	"github.com/laneway-dev/laneway/integrations/lanethrift"
 	"github.com/laneway-dev/laneway/internal/demo/demothrift"
 	"github.com/laneway-dev/laneway/lane"
@@ -15,6 +16,8 @@ type thriftChain struct{ service *service }
 
 // Call implements demothrift.Chain.
 func (c thriftChain) Call(ctx context.Context) (*demothrift.CallReply, error) {
+	ctx, span := c.service.serving(ctx, &thriftCarrier{ctx})
+	defer span.End()
 	reply := c.service.visit(ctx)
 	out := &demothrift.CallReply{Error: reply.Error}
 	for _, v := range reply.Visits {
@@ -47,12 +50,14 @@ func serveThrift(ctx context.Context, listener net.Listener, s *service) error {
 type thriftCaller struct{ client *lanethrift.Client }
 
 func newThriftCaller(service string, lc *laneclient.Client) *thriftCaller {
-	return &thriftCaller{client: lanethrift.NewClient(lc, service)}
+	return &thriftCaller{client: lanethrift.NewClient(lc, service, lanethrift.WithObserver(laneotel.Observe))}
 }
 
 func (c *thriftCaller) call(ctx context.Context) (Reply, error) {
+	carrier := &thriftCarrier{ctx}
+	w3c().Inject(ctx, carrier)
 	// A generated client is not for concurrent calls; what it is made of is.
-	in, err := demothrift.NewChainClient(c.client).Call(ctx)
+	in, err := demothrift.NewChainClient(c.client).Call(carrier.ctx)
 	if err != nil {
 		return Reply{}, err
 	}
