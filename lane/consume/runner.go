@@ -71,6 +71,7 @@ type Runner struct {
 	// The loop's own.
 	timers  map[Timer]*time.Timer
 	runs    map[uint64]*worker
+	tails   map[Partition]*tail
 	session string // that the Core knows
 	lost    bool   // and was told to be lost
 	opening bool   // records are being read for a new session
@@ -102,7 +103,7 @@ func NewRunner(o Options) (*Runner, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{
-		o: o, core: core, log: o.Log, timers: map[Timer]*time.Timer{}, runs: map[uint64]*worker{},
+		o: o, core: core, log: o.Log, timers: map[Timer]*time.Timer{}, runs: map[uint64]*worker{}, tails: map[Partition]*tail{},
 		box: mailbox{wake: make(chan struct{}, 1)},
 	}, nil
 }
@@ -272,9 +273,14 @@ func (r *Runner) propose(w *Write, attempt int) {
 // fetch reads for a run and tells of what came.
 func (r *Runner) fetch(f Fetch) {
 	w := r.worker(f.Run)
+	t := r.tails[f.Partition]
+	if t == nil {
+		t = newTail(r.o.Source, f.Partition)
+		r.tails[f.Partition] = t
+	}
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
-		b, err := r.o.Source.Read(ctx, f.Partition, f.From, f.Filter, f.Max)
+		b, err := t.read(ctx, f.From, f.Filter, f.Max)
 		cancel()
 		if err != nil {
 			w.misses++

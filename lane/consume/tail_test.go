@@ -1,0 +1,95 @@
+package consume_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// meter counts the messages that an engine gave out.
+type meter struct {
+	consume.Source
+	messages atomic.Int64
+}
+
+func (m *meter) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
+	b, err := m.Source.Read(ctx, p, from, f, most)
+	m.messages.Add(int64(len(b.Messages)))
+	return b, err
+}
+
+// TestOneReader: many lanes in one process do not read the log many times, also where the
+// engine cannot filter; and a main cursor that is stuck keeps none of them waiting.
+func TestOneReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		src := &meter{Source: s.engine}
+		var members []consume.Member
+		members = append(members, consume.Member{ID: "base", Topics: []string{"orders"}})
+		for i := range 20 {
+			l := lane.Name(fmt.Sprintf("lane%d", i))
+			if err := s.registry.CreateLane(l, ""); err != nil {
+				t.Fatal(err)
+			}
+			members = append(members, consume.Member{ID: string(l), Lane: l, Topics: []string{"orders"}, Generation: 1})
+		}
+		stuck := make(chan struct{})
+		var hold atomic.Bool
+		var handled, colored atomic.Int64
+		o := consume.Options{
+			Config: consume.Config{Group: "billing", Topics: []consume.Topic{{Name: "orders", Partitions: 1}}, Window: 50},
+			Source: src, Registry: s.registry.Connect(), Members: members,
+			Handle: func(_ context.Context, d *consume.Delivery) error {
+				if d.Color == "" && hold.Load() {
+					<-stuck
+				}
+				handled.Add(1)
+				if d.Color != "" {
+					colored.Add(1)
+				}
+				return nil
+			},
+		}
+		r, err := consume.NewRunner(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(2 * time.Second)
+		for i := range 500 {
+			s.append(8, "")
+			s.append(1, lane.Name(fmt.Sprintf("lane%d", i%20)))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		if handled.Load() != 4500 {
+			t.Fatalf("%d handled", handled.Load())
+		}
+		if n := src.messages.Load(); n > 4500*11/10 {
+			t.Errorf("%d messages read for 4,500 in the log", n)
+		}
+		hold.Store(true)
+		s.append(200, "")
+		time.Sleep(time.Second)
+		before := colored.Load()
+		s.append(10, "lane3")
+		time.Sleep(200 * time.Millisecond)
+		if got := colored.Load() - before; got != 10 {
+			t.Errorf("beside a main cursor that is stuck %d of 10 colored messages were handed out", got)
+		}
+		close(stuck)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = s.engine.Close()
+	})
+}
