@@ -29,6 +29,8 @@ var varying = []struct {
 	{regexp.MustCompile(`(control plane +ok) .*`), "$1 <node>"},
 	{regexp.MustCompile(`(replica +)\S+ since`), "$1<node> since"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5} \(gateway on .*\)`), "<admin> (gateway on <host>)"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5} on \S+, revision`), "<admin> on <host>, revision"},
+	{regexp.MustCompile(`lane\.localhost:\d+`), "lane.localhost:<port>"},
 	{regexp.MustCompile(`session [a-z0-9]{26}`), "session <id>"},
 }
 

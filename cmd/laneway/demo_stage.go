@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	demoDrain = 2 * time.Second // for a process to end when asked to
+	demoDrain = 5 * time.Second // for a process to end when asked to
 	// demoEntryRetry is how often the gateway is asked again for a service that it
 	// has not heard of yet.
 	demoEntryRetry  = 20 * time.Millisecond

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -135,6 +136,7 @@ type laneView struct {
 	laneclient.Lane
 	Labels    map[string]string     `json:"host_labels"` // by service: the first label of its host in this lane
 	Hosts     map[string]string     `json:"hosts"`       // by service: that host
+	URLs      map[string]string     `json:"urls"`        // by service: that host at a gateway which can be asked where it listens, or the host alone
 	Instances []laneclient.Instance `json:"instances"`
 }
 
@@ -166,10 +168,15 @@ func (a *app) laneShow() *cobra.Command {
 			if status.Cluster != "" {
 				domain = status.Cluster + "." + domain
 			}
-			v.Labels, v.Hosts = map[string]string{}, map[string]string{}
+			gateways, err := a.gateways(cmd.Context(), api)
+			if err != nil {
+				return err
+			}
+			v.Labels, v.Hosts, v.URLs = map[string]string{}, map[string]string{}, map[string]string{}
 			for _, s := range services {
 				label := lane.HostLabel(lane.Name(v.Name), s.Name)
 				v.Labels[s.Name], v.Hosts[s.Name] = label, strings.TrimSuffix(label+"."+domain, ".")
+				v.URLs[s.Name] = edgeOf(v.Hosts[s.Name], gateways)
 			}
 			return a.print(v, func(w io.Writer) error { return a.writeLane(w, v) })
 		},
@@ -214,16 +221,27 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 	if _, err := io.WriteString(w, "\n"); err != nil {
 		return err
 	}
-	g = a.newGrid("SERVICE", "HOST AT THE GATEWAY")
+	g = a.newGrid("SERVICE", "AT THE GATEWAY")
 	names := make([]string, 0, len(v.Hosts))
 	for name := range v.Hosts {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		g.add(name, v.Hosts[name])
+		g.add(name, v.URLs[name])
 	}
 	return g.write(w)
+}
+
+// gateways are those that can be asked, and what they say.
+func (a *app) gateways(ctx context.Context, api *api) ([]nodeStatus, error) {
+	sessions, err := list[laneclient.Session](ctx, api, laneclient.KindSessions, nil)
+	if err != nil {
+		return nil, err
+	}
+	nodes := nodesOf(slices.DeleteFunc(sessions, func(s laneclient.Session) bool { return s.Role != laneclient.RoleGateway }))
+	askNodes(ctx, nodes, 0)
+	return nodes, nil
 }
 
 func (a *app) laneExtend() *cobra.Command {

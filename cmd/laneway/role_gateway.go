@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -128,11 +129,31 @@ func (g *gatewayPart) route(ctx context.Context, ready func()) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", gw.Admin())
-	mux.Handle("/healthz", client.AdminHandler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { g.serveHealth(w, client) })
 	about := http.Handler(mux)
 	g.about.Store(&about)
 	ready()
 	return gw.Run(ctx, httpgw.Listeners{Edge: g.node.listeners[listenGateway], Inside: g.node.listeners[listenInside]})
+}
+
+// serveHealth answers /healthz with where this gateway is reached.
+func (g *gatewayPart) serveHealth(w http.ResponseWriter, client *laneclient.Client) {
+	h := client.Health()
+	h.Listen = map[string]string{
+		listenGateway: urlOf(g.node.address(listenGateway), g.cfg.EdgeTLS != nil),
+		listenInside:  urlOf(g.node.address(listenInside), g.cfg.InsideTLS != nil),
+	}
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(h) // the peer may be gone
+}
+
+func urlOf(address string, tls bool) string {
+	if tls {
+		return "https://" + address
+	}
+	return "http://" + address
 }
 
 // dial gets the first view: that of the control plane, or the last one that is on

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -18,13 +19,14 @@ func newStatusCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say what is well and what is not",
-		Long: `Asks the control plane how it and those that are connected to it are. The exit
-status is 1 where something needs attention.`,
+		Long: `Asks every replica of the control plane that is named, and every node that is
+connected to it and can be asked, how they are: roles, registry, clocks, views that
+are stale, limits that are near. The exit status is 1 where something needs attention.`,
 		Example: "  laneway status\n  laneway status -o json --control http://127.0.0.1:7700",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s laneclient.Status
-			if err := a.api().call(cmd.Context(), http.MethodGet, "/v1/status", nil, &s); err != nil {
+			s, err := a.status(cmd.Context())
+			if err != nil {
 				return err
 			}
 			if err := a.print(s, func(w io.Writer) error { return a.writeStatus(w, s) }); err != nil {
@@ -40,7 +42,90 @@ status is 1 where something needs attention.`,
 	return c
 }
 
-func (a *app) writeStatus(w io.Writer, s laneclient.Status) error {
+// statusView is what `status` prints: what the control plane says, and what each node
+// says of itself.
+type statusView struct {
+	laneclient.Status
+	Nodes []nodeStatus `json:"nodes"`
+}
+
+// status asks every replica that is named, and every node that those name.
+func (a *app) status(ctx context.Context) (*statusView, error) {
+	api := a.api()
+	var v statusView
+	began := time.Now()
+	if err := api.call(ctx, http.MethodGet, "/v1/status", nil, &v.Status); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	sessions, err := list[laneclient.Session](ctx, api, laneclient.KindSessions, nil)
+	if err != nil {
+		return nil, err
+	}
+	offset := v.Time.Sub(began.Add(took / 2))
+	nodes := nodesOf(sessions)
+	askNodes(ctx, nodes, offset)
+	v.Nodes = append(a.askReplicas(ctx, api.urls, &v.Status, offset), nodes...)
+	for _, n := range v.Nodes {
+		if n.Asked && !n.OK && n.Name != v.Node { // whose own problems are there already
+			v.OK = false
+			v.Problems = append(v.Problems, fmt.Sprintf("%s at %s: %s", n.Name, n.Address, n.Fault))
+		}
+	}
+	return &v, nil
+}
+
+// askReplicas asks each replica of the control plane, by the URLs that are named, and
+// adds what others than the first have to say to its status.
+func (a *app) askReplicas(ctx context.Context, urls []string, all *laneclient.Status, offset time.Duration) []nodeStatus {
+	var nodes []nodeStatus
+	answered := map[string]bool{}
+	for _, u := range urls {
+		n := nodeStatus{Name: "control", Role: "control", Address: strings.TrimPrefix(u, "http://"), Asked: true}
+		one, skew, err := a.askReplica(ctx, u)
+		if err != nil {
+			n.Fault = "no answer: " + sentence(reasonOf(err))
+			nodes = append(nodes, n)
+			continue
+		}
+		n.Name, n.OK, n.Fault, n.Revision, n.Roles, n.Skew = one.Node, one.OK, strings.Join(one.Problems, "; "), one.Registry.Cached, one.Roles, negligible(skew-offset, 0)
+		if answered[n.Name] {
+			continue // two URLs of one
+		}
+		answered[n.Name] = true
+		nodes = append(nodes, n)
+		if one.Node == all.Node {
+			continue
+		}
+		for _, v := range one.Stale { // of sessions that are renewed there
+			if !slices.ContainsFunc(all.Stale, func(have laneclient.StaleView) bool { return have.Session == v.Session }) {
+				all.Stale = append(all.Stale, v)
+			}
+		}
+	}
+	for _, r := range all.Replicas {
+		if !answered[r.Name] {
+			nodes = append(nodes, nodeStatus{Name: r.Name, Role: "control", Fault: "not asked: name its URL too, as in --control URL,URL"})
+		}
+	}
+	return nodes
+}
+
+// askReplica gives the status of one replica, and how far its clock is from this one's.
+func (a *app) askReplica(ctx context.Context, u string) (s laneclient.Status, skew time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{u}, TokenFile: a.getenv(laneclient.EnvTokenFile)})
+	defer func() { _ = api.Close() }()
+	began := time.Now()
+	err = api.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
+	return s, s.Time.Sub(began.Add(time.Since(began) / 2)), err
+}
+
+// maxShown is how many nodes that are well a table of the status shows.
+const maxShown = 20
+
+func (a *app) writeStatus(w io.Writer, s *statusView) error {
 	p := a.painter()
 	health := func(ok bool, detail string) string {
 		if ok {
@@ -63,6 +148,21 @@ func (a *app) writeStatus(w io.Writer, s laneclient.Status) error {
 			about += ", its clock is off by " + time.Duration(r.Skew).String()
 		}
 		g.add("replica", r.Name+" "+about)
+	}
+	more := 0
+	for i, n := range s.Nodes {
+		switch {
+		case n.OK && n.Name == s.Node: // has been said
+		case n.OK && i >= maxShown:
+			more++
+		case n.Asked:
+			g.add("node "+n.Name, health(n.OK, n.about()))
+		default:
+			g.add("node "+n.Name, strings.TrimSpace(n.Address+" "+n.Fault))
+		}
+	}
+	if more > 0 {
+		g.add("other nodes", health(true, fmt.Sprintf("%d of them; -o json lists all", more)))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Objects)) {
 		g.add(string(k), fmt.Sprint(s.Objects[k]))

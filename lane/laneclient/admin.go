@@ -110,8 +110,7 @@ func shortened(s string) string { return s[:min(len(s), 80)] }
 
 // AdminHandler serves GET /v1/explain?service=&color=&protocol= and GET /healthz on
 // this process's own view, for the address in Config.Admin; Config.AdminListen serves
-// it without more. /healthz is well as long as the process routes, also by a stale
-// view, and says that it is one.
+// it without more. The answers are an [Explanation] and [Client.Health].
 func (c *Client) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {
@@ -133,11 +132,7 @@ func (c *Client) AdminHandler() http.Handler {
 		writeAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		role := RoleStatus{Role: c.cfg.Role, Ready: true}
-		if v := c.View(); v.Stale {
-			role.Reason = "the view is stale: the control plane cannot be reached, or lags"
-		}
-		writeAnswer(w, http.StatusOK, Health{OK: true, Roles: []RoleStatus{role}})
+		writeAnswer(w, http.StatusOK, c.Health())
 	})
 	return mux
 }

@@ -32,6 +32,12 @@ func TestAdminListen(t *testing.T) {
 		t.Errorf("explanation is %+v (%v), want p1 by the view of o1", e, err)
 	}
 
+	var health laneclient.NodeHealth
+	err = node.Do(t.Context(), http.MethodGet, "/healthz", nil, &health)
+	if err != nil || !health.OK || health.Node != "o1" || health.Revision != lc.View().Revision || !health.StaleSince.IsZero() || time.Since(health.Time).Abs() > time.Minute {
+		t.Errorf("health is %+v (%v)", health, err)
+	}
+
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+session.Admin+"/v1/explain?service=pay", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,90 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// statusReport is what a test looks at of `laneway status -o json`.
+type statusReport struct {
+	OK       bool
+	Problems []string
+	Nodes    []struct {
+		Name, Role, Address, Fault string
+		Asked, OK                  bool
+		Revision                   uint64
+	}
+}
+
+// TestStatusOfEveryNode stops a process: status asks each one and says which is not
+// well.
+func TestStatusOfEveryNode(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := s.runService(t, "admin", nil, "--service", "order", "--instance", "o1")
+	s.registered(t, "order", "o1")
+	status := func(want int) (r statusReport) {
+		t.Helper()
+		out, stderr, got := s.cli(t, "status", "-o", "json")
+		if got != want {
+			t.Errorf("exit status %d, want %d: %s%s", got, want, out, stderr)
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	well := map[string]bool{}
+	for _, n := range status(0).Nodes {
+		well[n.Role] = n.Asked && n.OK && n.Revision > 0
+	}
+	for _, role := range []string{"control", "gateway", "run", "instance"} {
+		if !well[role] {
+			t.Errorf("%v are well, want a node of role %s among them", well, role)
+		}
+	}
+
+	child := p.child(t)
+	if err := syscall.Kill(child, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(child, syscall.SIGCONT) }()
+	r := status(1)
+	if len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], "order/o1 at ") || !strings.Contains(r.Problems[0], "no answer") {
+		t.Errorf("got %q, want o1 alone", r.Problems)
+	}
+}
+
+// TestStatusOfReplicas takes one of two control planes away.
+func TestStatusOfReplicas(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--registry", "mem")
+	both := s.url() + ",http://127.0.0.1:1"
+	out, stderr, status := cli(t, []string{"LANEWAY_CONTROL=" + both}, "", "status")
+	if status != 1 || !strings.Contains(out, "no answer") || !strings.Contains(out, "127.0.0.1:1") {
+		t.Errorf("exit status %d, want 1 and word of the second: %s%s", status, out, stderr)
+	}
+}
+
+// TestLaneShowURL follows the address that lane show gives.
+func TestLaneShowURL(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.runService(t, "http", nil, "--service", "order", "--instance", "o1", "--lane", "green")
+	s.registered(t, "order", "o1")
+	want := "http://green--order.lane.localhost:" + port(s.addresses["gateway"]) + "/"
+	if out := s.must(t, "lane", "show", "green"); !strings.Contains(out, want) {
+		t.Errorf("no %s in\n%s", want, out)
+	}
+	poll(t, 10*time.Second, func() error {
+		r, err := s.ask(t, "green--order.lane.localhost:"+port(s.addresses["gateway"]))
+		if err == nil && r.Instance != "o1" {
+			err = fmt.Errorf("got %s, want o1", r.Instance)
+		}
+		return err
+	})
+}
