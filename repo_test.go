@@ -161,7 +161,7 @@ var importRules = []importRule{
 	{"lane has no requirements", `^\./lane(/|$)`, `^[^./]+\.[^/]+/|^\./(internal|cmd|integrations)/`, "", false, "user programs import it: it must not choose versions for them"},
 	{"integrations stand apart", `^\./integrations/`, `^\./(internal|cmd)/`, "", false, "they are for user programs"},
 	{"codecs know no lanes", `^\./internal/wire/`, `^\./lane(/|$)`, "", false, "a color is a header like any other"},
-	{"etcd stays in its store", `.`, `^go\.etcd\.io/`, `^\./internal/store/etcd$`, true, "the storage interface is what others see"},
+	{"etcd stays in its store", `.`, `^go\.etcd\.io/`, `^\./internal/store/etcd(/etcdtest)?$`, true, "the storage interface is what others see"},
 	{"only the control plane stores", `^\./internal/`, `^\./internal/store(/|$)`, `^\./internal/(control|store)(/|$)`, true, "it is the only writer of the registry"},
 	{"nobody imports the command", `^\./(lane|integrations|internal|examples|bench)(/|$)`, `^\./cmd/`, "", false, "wiring is at the top"},
 	{"the demo is a user's program", `^\./internal/demo(/|$)`, `^\./internal/(control|httpgw|store|coloring)(/|$)`, "", true, "it shows what a user can do"},

@@ -2,20 +2,8 @@ package etcd_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,195 +11,22 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/internal/store/etcd"
+	"github.com/laneway-dev/laneway/internal/store/etcd/etcdtest"
 	"github.com/laneway-dev/laneway/internal/store/storetest"
 )
 
-const (
-	admin    = "root"
-	user     = "laneway"
-	password = "correct horse"
-)
-
-// cluster are members on loopback, with TLS for clients and peers and with users.
-type cluster struct {
-	files   transport.TLSInfo
-	client  *tls.Config
-	members []*clusterMember
-}
-
-type clusterMember struct {
-	cfg    *embed.Config
-	server *embed.Etcd // nil while it is down
-}
-
-func startCluster(t *testing.T, n int) *cluster {
-	t.Helper()
-	c := &cluster{}
-	c.certify(t)
-	var initial []string
-	for i := range n {
-		cfg := embed.NewConfig()
-		cfg.Name, cfg.Dir = fmt.Sprint("m", i), t.TempDir()
-		peer, client := address(t), address(t)
-		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-		cfg.PeerTLSInfo, cfg.ClientTLSInfo = c.files, c.files
-		cfg.EnableGRPCGateway = false
-		cfg.BcryptCost = 4 // the lowest: the test is not about it
-		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-		initial = append(initial, cfg.Name+"="+peer.String())
-		c.members = append(c.members, &clusterMember{cfg: cfg})
-	}
-	for _, m := range c.members {
-		m.cfg.InitialCluster = strings.Join(initial, ",")
-		m.start(t)
-	}
-	t.Cleanup(func() {
-		for _, m := range c.members {
-			m.stop()
-		}
-	})
-	for _, m := range c.members {
-		m.wait(t)
-	}
-	c.authenticate(t)
-	return c
-}
-
-func (m *clusterMember) start(t *testing.T) {
-	t.Helper()
-	var err error
-	if m.server, err = embed.StartEtcd(m.cfg); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (m *clusterMember) wait(t *testing.T) {
-	t.Helper()
-	select {
-	case <-m.server.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		t.Fatalf("member %s is not ready", m.cfg.Name)
-	}
-}
-
-func (m *clusterMember) stop() {
-	if m.server != nil {
-		// Not gracefully: that would hand leadership over first.
-		m.server.Server.HardStop()
-		m.server.Close()
-		m.server = nil
-	}
-}
-
-// address is one that was free just now.
-func address(t *testing.T) url.URL {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return url.URL{Scheme: "https", Host: l.Addr().String()}
-}
-
-// certify makes an authority and one certificate for everybody.
-func (c *cluster) certify(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, data []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	cert, private := write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER)
-	// With an authority to trust, members want certificates of clients too.
-	c.files = transport.TLSInfo{CertFile: cert, KeyFile: private, TrustedCAFile: cert}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(parsed)
-	c.client = &tls.Config{
-		RootCAs: roots, MinVersion: tls.VersionTLS12,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	}
-}
-
-// authenticate makes users necessary, and one who may do no more than a store needs.
-func (c *cluster) authenticate(t *testing.T) {
-	t.Helper()
-	root, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints(), TLS: c.client, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = root.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	steps := []func() error{
-		func() error { _, err := root.UserAdd(ctx, admin, password); return err },
-		func() error { _, err := root.UserGrantRole(ctx, admin, "root"); return err },
-		func() error { _, err := root.RoleAdd(ctx, user); return err },
-		func() error {
-			_, err := root.RoleGrantPermission(ctx, user, "laneway/", clientv3.GetPrefixRangeEnd("laneway/"), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := root.UserAdd(ctx, user, password); return err },
-		func() error { _, err := root.UserGrantRole(ctx, user, user); return err },
-		func() error { _, err := root.AuthEnable(ctx); return err },
-	}
-	for i, step := range steps {
-		if err := step(); err != nil {
-			t.Fatalf("step %d of making users: %v", i, err)
-		}
-	}
-}
-
-func (c *cluster) endpoints() []string {
-	var out []string
-	for _, m := range c.members {
-		out = append(out, m.cfg.AdvertiseClientUrls[0].String())
-	}
-	return out
-}
+// cluster opens stores on an etcd cluster.
+type cluster struct{ *etcdtest.Cluster }
 
 // config is that of a store on the cluster, with keys of its own.
-func (c *cluster) config(name string) etcd.Config {
-	return etcd.Config{Endpoints: c.endpoints(), TLS: c.client, Username: user, Password: password, Prefix: "laneway/" + name + "/"}
+func (c cluster) config(name string) etcd.Config {
+	return etcd.Config{Endpoints: c.Endpoints(), TLS: c.TLS, Username: etcdtest.User, Password: etcdtest.Password, Prefix: "laneway/" + name + "/"}
 }
 
-func (c *cluster) open(t *testing.T, user, name string) *etcd.Store {
+func (c cluster) open(t *testing.T, user, name string) *etcd.Store {
 	t.Helper()
 	cfg := c.config(name)
 	cfg.Username = user
@@ -223,22 +38,13 @@ func (c *cluster) open(t *testing.T, user, name string) *etcd.Store {
 	return s
 }
 
-func (c *cluster) leader() *clusterMember {
-	for _, m := range c.members {
-		if m.server != nil && m.server.Server.Leader() == m.server.Server.MemberID() {
-			return m
-		}
-	}
-	return nil
-}
-
 func TestCluster(t *testing.T) {
-	c := startCluster(t, 3)
+	c := cluster{etcdtest.Start(t, 3)}
 	n := 0
 	storetest.RunShared(t, func(t *testing.T) store.Store {
 		t.Helper()
 		n++
-		return c.open(t, admin, fmt.Sprint("suite-", n))
+		return c.open(t, etcdtest.Admin, fmt.Sprint("suite-", n))
 	})
 	t.Run("User", func(t *testing.T) {
 		cfg := c.config("")
@@ -311,8 +117,8 @@ func hosts(urls []string) []string {
 // watches go on without a gap; with the majority gone, everything says that the store
 // is out of reach; when it is back, all goes on.
 func TestClusterLosesMembers(t *testing.T) {
-	c := startCluster(t, 3)
-	s := c.open(t, user, "losing")
+	c := cluster{etcdtest.Start(t, 3)}
+	s := c.open(t, etcdtest.User, "losing")
 	start, err := s.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -336,21 +142,21 @@ func TestClusterLosesMembers(t *testing.T) {
 			}
 		})
 	}
-	lose := func() *clusterMember {
-		var m *clusterMember
+	lose := func() *etcdtest.Member {
+		var m *etcdtest.Member
 		poll(t, 20*time.Second, func() error {
-			if m = c.leader(); m == nil {
+			if m = c.Leader(); m == nil {
 				return errors.New("no leader")
 			}
 			return nil
 		})
-		m.stop()
+		m.Stop()
 		return m
 	}
 	first := lose()
 	alive(t, s)
-	first.start(t)
-	first.wait(t)
+	first.Start(t)
+	first.Wait(t)
 	second := lose()
 	alive(t, s)
 	stop.Store(true)
@@ -360,10 +166,10 @@ func TestClusterLosesMembers(t *testing.T) {
 
 	third := lose() // two of three are down
 	dead(t, s)
-	second.start(t)
-	third.start(t)
-	second.wait(t)
-	third.wait(t)
+	second.Start(t)
+	third.Start(t)
+	second.Wait(t)
+	third.Wait(t)
 	alive(t, s)
 	if err := s.Health(t.Context()); err != nil {
 		t.Errorf("Health: %v", err)

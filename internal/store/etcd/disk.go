@@ -8,6 +8,9 @@ import (
 	"github.com/laneway-dev/laneway/internal/store"
 )
 
+// fitsMore is what has to be free beside a file that is there for a while.
+const fitsMore = 32 << 20
+
 // disk refuses writes while there is still some room: etcd does not survive a disk
 // that has none, and takes some tens of megabytes at a time.
 type disk struct {
@@ -65,9 +68,8 @@ func (d *disk) look() {
 	}
 }
 
-// fits says whether there is room for a file of n bytes for a while, for which half of
-// the reserve may be used.
+// fits says whether there is room for a file of n bytes for a while, and for some more.
 func (d *disk) fits(n int64) bool {
 	free, err := d.free(d.dir)
-	return err != nil || free >= d.reserve/2+uint64(max(n, 0))
+	return err != nil || free >= fitsMore+uint64(max(n, 0))
 }

@@ -75,6 +75,9 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil && (!cfg.Patient || !passing(err)) {
 		return nil, errors.Join(err, s.Close())
 	}
+	if _, err := s.Revision(ctx); err != nil && !cfg.Patient {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 

@@ -20,9 +20,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -76,8 +73,8 @@ type Config struct {
 	// Default: none, a cluster of its own that listens nowhere. See [Peers].
 	Peers *Peers
 	// Patient has Open return also while an embedded store waits for room on its disk, or
-	// for a majority of its peers: it is unavailable, and comes by itself. [Store.Health]
-	// tells what it waits for.
+	// for a majority of its peers, or an external cluster does not answer: the store is
+	// unavailable, and comes by itself. [Store.Health] tells what it waits for.
 	Patient bool
 	// QuotaBytes bounds the database of an embedded store (default
 	// [DefaultQuotaBytes]): beyond it, writes that need space are refused.
@@ -129,7 +126,7 @@ type Store struct {
 	closed bool  // guarded by mu, as are link and out
 	link   *link // nil while there is none
 	out    error // why there is no link
-	// watches grows under mu while not closed.
+	// watches, and what looks for a link, grow under mu while not closed.
 	watches sync.WaitGroup
 	once    sync.Once
 	err     error // of Close, set in once
@@ -156,38 +153,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd: %w", err)
 	}
-	_, err = s.Revision(ctx)
-	if _, out := errors.AsType[*store.OutError](err); out && cfg.Patient {
-		return s, nil
-	}
-	if err == nil && s.member == nil {
-		err = s.recent(ctx)
-	}
-	if err != nil {
-		_ = s.Close() // the first error says more
-		return nil, fmt.Errorf("open etcd: %w", err)
-	}
-	return s, nil
-}
-
-func openExternal(ctx context.Context, cfg Config) (*Store, error) {
-	s := newStore(ctx, cfg)
-	client, err := clientv3.New(clientv3.Config{
-		Context:   s.life,
-		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
-		DialTimeout: patience(ctx), DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
-			MinConnectTimeout: dialTimeout,
-		})},
-		Logger: zapLogger(cfg.Log),
-	})
-	if err != nil {
-		s.end()
-		return nil, s.fail(ctx, err)
-	}
-	conn := client.ActiveConnection()
-	s.connect(newLink(s.life, client, pb.NewWatchClient(conn), pb.NewLeaseClient(conn)))
 	return s, nil
 }
 
@@ -234,65 +199,23 @@ func (s *Store) use() (*link, error) {
 	return s.link, nil
 }
 
-// patience is how long to wait for a connection and for the answer to a password.
-func patience(ctx context.Context) time.Duration {
-	if deadline, limited := ctx.Deadline(); limited {
-		return max(min(time.Until(deadline), dialTimeout), time.Millisecond)
-	}
-	return dialTimeout
-}
-
-// recent refuses members before 3.6: a watch of theirs can lose a deletion at the
-// revision of a compaction, or be told of progress ahead of its events. One that does
-// not answer is not asked again: it may be down for an update.
-func (s *Store) recent(ctx context.Context) error {
-	l, err := s.use()
-	if err != nil {
-		return err
-	}
-	defer l.calls.Done()
-	for _, endpoint := range l.client.Endpoints() {
-		version, err := version(ctx, l.client, endpoint)
-		if err != nil {
-			continue
-		}
-		if tooOld(version) {
-			return fmt.Errorf("member %s is etcd %s: want %d.%d or later", endpoint, version, minMajor, minMinor)
-		}
-	}
-	return nil
-}
-
-func tooOld(version string) bool {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil {
-		return true
-	}
-	return major < minMajor || (major == minMajor && minor < minMinor)
-}
-
-func version(ctx context.Context, client *clientv3.Client, endpoint string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-	defer cancel()
-	got, err := client.Status(ctx, endpoint)
-	if err != nil {
-		return "", err
-	}
-	return got.Version, nil
-}
-
 // Close implements [store.Store].
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		l := s.link
 		s.mu.Unlock()
 		s.end()
 		s.watches.Wait()
 		if s.member != nil {
 			s.member.running.Wait()
 			return
+		}
+		s.mu.Lock()
+		l := s.link
+		s.mu.Unlock()
+		if l == nil {
+			return // it never came to that
 		}
 		l.calls.Wait()
 		if err := l.client.Close(); err != nil && !errors.Is(err, context.Canceled) {

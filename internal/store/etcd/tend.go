@@ -153,8 +153,7 @@ func (t *tender) reclaim(ctx context.Context) error {
 		}
 	}
 	inUse := backend.SizeInUse()
-	// The database is written anew beside the old one: for that the reserve is there,
-	// half of it.
+	// The database is written anew beside the old one: for that, too, the reserve is there.
 	if backend.Size()-inUse < min(quota/10, reclaimLeast) || !t.disk.fits(inUse) {
 		return nil
 	}
