@@ -29,7 +29,7 @@ func (c *Control) picture() *picture {
 	}
 	p := c.cache.picture()
 	services := slices.Collect(maps.Keys(p.services))
-	built := &picture{view: &laneclient.View{Revision: p.input.Revision, Snapshot: lane.NewSnapshot(p.input), Instances: p.instances}}
+	built := &picture{view: &laneclient.View{Revision: p.input.Revision, Snapshot: lane.NewSnapshot(p.input), Instances: laneclient.NewObjects(p.instances)}}
 	built.table = coloring.Compile(p.routes, p.rules, coloring.Options{Domain: c.cfg.Domain, Cluster: c.cfg.Cluster, Services: services})
 	c.pictures.last.Store(built)
 	return built

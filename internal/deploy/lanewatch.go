@@ -37,8 +37,12 @@ func (s *supervisor) watchLane(ctx context.Context) {
 	defer cancel()
 	w := laneWatch{name: lane.Name(s.cfg.Lane)}
 	for {
-		l, there := s.reg.client.View().Lanes[s.cfg.Lane]
-		text, err := w.look(l, there, func() (uint64, error) { return s.reg.generation(ctx) })
+		var l laneclient.Lane
+		known := s.reg.client.View().Lanes.Get(s.cfg.Lane)
+		if known != nil {
+			l = *known
+		}
+		text, err := w.look(l, known != nil, func() (uint64, error) { return s.reg.generation(ctx) })
 		if text != "" {
 			s.log.WarnContext(ctx, "the lane of this process is over", telemetry.KeyLane, s.cfg.Lane, telemetry.KeyReason, text)
 		}

@@ -46,7 +46,7 @@ func (v *View) Explain(service, color, protocol, node string) *Explanation {
 // protocols lists what the instances of a service have, in whatever lane and state.
 func (v *View) protocols(service string) []string {
 	var out []string
-	for _, i := range v.Instances {
+	for _, i := range v.Instances.All() {
 		if i.Service != service {
 			continue
 		}
@@ -62,7 +62,7 @@ func (v *View) protocols(service string) []string {
 
 // instanceOf is the instance of a target: as registered, or what routing knows.
 func (v *View) instanceOf(t *lane.Target) Instance {
-	if i := v.Instances[t.Service+"/"+t.Name]; i != nil {
+	if i := v.Instances.Get(t.Service + "/" + t.Name); i != nil {
 		return *i
 	}
 	return Instance{

@@ -278,7 +278,7 @@ func TestNeed(t *testing.T) {
 				t.Errorf("%s is routed by %s as soon as Need returns", service, r)
 			}
 		}
-		if n := len(lc.View().Instances); n != 2 {
+		if n := lc.View().Instances.Len(); n != 2 {
 			t.Errorf("%d instances are in the view, want those of the two needed services", n)
 		}
 		if err := lc.Need(t.Context(), "nobody"); err != nil {
@@ -329,11 +329,11 @@ func TestNeedLeavesNoGap(t *testing.T) {
 		}
 		<-stop
 		c.AddInstance("order", "o3", "", "127.0.0.1:3")
-		within(t, 200*time.Millisecond, "the last change", func() bool { return lc.View().Instances["order/o3"] != nil })
+		within(t, 200*time.Millisecond, "the last change", func() bool { return lc.View().Instances.Get("order/o3") != nil })
 		if gaps > 0 {
 			t.Errorf("%d views had lost what was known", gaps)
 		}
-		if lc.View().Instances["order/o2"] != nil {
+		if lc.View().Instances.Get("order/o2") != nil {
 			t.Error("a deletion was missed")
 		}
 	})
@@ -374,8 +374,8 @@ func TestViewHoldsAll(t *testing.T) {
 		}
 		synctest.Wait()
 		v := g.View()
-		if v.Revision != c.Revision() || v.Snapshot.Revision() != v.Revision || v.Stale || v.Lanes["green"].State != "ready" ||
-			v.Instances["order/o1"] == nil || v.Services["order"].Name != "order" {
+		if v.Revision != c.Revision() || v.Snapshot.Revision() != v.Revision || v.Stale || v.Lanes.Get("green").State != "ready" ||
+			v.Instances.Get("order/o1") == nil || v.Services.Get("order").Name != "order" {
 			t.Errorf("view is %+v at revision %d, the registry at %d", v, v.Revision, c.Revision())
 		}
 		if len(v.Routes) != 2 || v.Routes[0].Name != "a" || len(v.Rules) != 3 || v.Rules[0].Name != "b" || v.Rules[1].Name != "c" || v.Rules[2].Name != "a" {
@@ -401,10 +401,10 @@ func TestUsedKeepsALane(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if s := lc.View().Lanes["green"].State; s != "ready" {
+		if s := lc.View().Lanes.Get("green").State; s != "ready" {
 			t.Errorf("lane green is %s: it is in use", s)
 		}
-		if s := lc.View().Lanes["blue"].State; s != "ended" {
+		if s := lc.View().Lanes.Get("blue").State; s != "ended" {
 			t.Errorf("lane blue is %s: nobody uses it", s)
 		}
 	})
@@ -450,7 +450,7 @@ func TestSetState(t *testing.T) {
 		c.KillSessions()
 		within(t, time.Second, "it is registered again", func() bool { return len(c.Sessions()) == 2 && lc.Status().Registered })
 		synctest.Wait()
-		if i := g.View().Instances["order/o1"]; i == nil || i.State != "draining" {
+		if i := g.View().Instances.Get("order/o1"); i == nil || i.State != "draining" {
 			t.Errorf("instance is %+v, want it draining still", i)
 		}
 		// With the control plane away, Drain gives up in time.

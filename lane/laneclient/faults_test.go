@@ -3,6 +3,7 @@ package laneclient_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
@@ -29,7 +30,7 @@ func never(t *testing.T, lc *laneclient.Client, what string, bad func(v *lanecli
 	return cancel
 }
 
-func withoutOrder(v *laneclient.View) bool { return v.Instances["order/o1"] == nil }
+func withoutOrder(v *laneclient.View) bool { return v.Instances.Get("order/o1") == nil }
 
 // TestOutage: a control plane that comes back as it was, since its leases did not run
 // out meanwhile.
@@ -59,7 +60,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("sessions are %v, want those from before, %v", got, sessions)
 		}
 		c.AddInstance("order", "o2", "", "127.0.0.1:2")
-		within(t, 50*time.Millisecond, "a new instance", func() bool { return g.View().Instances["order/o2"] != nil })
+		within(t, 50*time.Millisecond, "a new instance", func() bool { return g.View().Instances.Get("order/o2") != nil })
 		if v := g.View(); v.Held > 0 || v.StaleSince != (time.Time{}) {
 			t.Errorf("view is %+v", v)
 		}
@@ -85,12 +86,12 @@ func TestOutageWithLostSessions(t *testing.T) {
 		c.Start()
 		within(t, 7*time.Second, "the gateway is back", func() bool { return !g.View().Stale })
 		v := g.View()
-		if v.Instances["order/o2"] == nil || v.Held == 0 {
-			t.Errorf("%d instances are held, o2 is %v: nobody can know yet that it is dead", v.Held, v.Instances["order/o2"])
+		if v.Instances.Get("order/o2") == nil || v.Held == 0 {
+			t.Errorf("%d instances are held, o2 is %v: nobody can know yet that it is dead", v.Held, v.Instances.Get("order/o2"))
 		}
 		within(t, 7*time.Second, "o1 registers again", func() bool { return lc.Session() != first && lc.Status().Registered })
-		within(t, 11*time.Second, "o2 is dropped", func() bool { return g.View().Instances["order/o2"] == nil })
-		if v := g.View(); v.Held != 0 || v.Instances["order/static"] == nil || len(v.Instances) != 2 {
+		within(t, 11*time.Second, "o2 is dropped", func() bool { return g.View().Instances.Get("order/o2") == nil })
+		if v := g.View(); v.Held != 0 || v.Instances.Get("order/static") == nil || v.Instances.Len() != 2 {
 			t.Errorf("view has %d held of %v", v.Held, v.Instances)
 		}
 		enough()
@@ -113,7 +114,7 @@ func TestHeldInstanceIsDeleted(t *testing.T) {
 		if err := lc.Close(); err != nil {
 			t.Error(err)
 		}
-		within(t, 50*time.Millisecond, "it is gone", func() bool { return g.View().Instances["order/o1"] == nil })
+		within(t, 50*time.Millisecond, "it is gone", func() bool { return g.View().Instances.Get("order/o1") == nil })
 	})
 }
 
@@ -126,7 +127,7 @@ func TestSessionLoss(t *testing.T) {
 			before := lc.Session()
 			c.KillSessions()
 			within(t, 700*time.Millisecond, "a new session, and the instance in it", func() bool {
-				i := g.View().Instances["order/o1"]
+				i := g.View().Instances.Get("order/o1")
 				return lc.Session() != "" && lc.Session() != before && lc.Status().Registered && i != nil && i.Session == lc.Session()
 			})
 			within(t, 3*time.Second, "views in step", func() bool { return lc.Status().Connected && g.Status().Connected })
@@ -192,7 +193,7 @@ func TestRegistryReset(t *testing.T) {
 		within(t, 5*time.Second, "both follow the new registry", func() bool {
 			return g.View().Revision < before && !g.View().Stale && lc.Status().Registered && lc.Status().Connected
 		})
-		if g.View().Instances["pay/p0"] != nil {
+		if g.View().Instances.Get("pay/p0") != nil {
 			t.Error("static instances of the old registry are not held")
 		}
 		time.Sleep(time.Minute)
@@ -214,12 +215,12 @@ func TestCompaction(t *testing.T) {
 		}
 		c.Replica(0).Thaw()
 		c.Compact()
-		within(t, time.Second, "the deletion is seen", func() bool { return g.View().Instances["order/o2"] == nil })
+		within(t, time.Second, "the deletion is seen", func() bool { return g.View().Instances.Get("order/o2") == nil })
 		if g.View().Stale {
 			t.Error("the view is stale")
 		}
 		c.AddInstance("order", "o3", "", "127.0.0.1:3")
-		within(t, time.Second, "changes go on", func() bool { return g.View().Instances["order/o3"] != nil })
+		within(t, time.Second, "changes go on", func() bool { return g.View().Instances.Get("order/o3") != nil })
 	})
 }
 
@@ -227,7 +228,7 @@ func TestSlowControlPlane(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
 		c.SetDelay(700 * time.Millisecond)
 		g, lc := dial(t, gateway(c)), dial(t, order(c, ""))
-		within(t, 5*time.Second, "the instance is seen", func() bool { return g.View().Instances["order/o1"] != nil })
+		within(t, 5*time.Second, "the instance is seen", func() bool { return g.View().Instances.Get("order/o1") != nil })
 		opened := c.Sessions()
 		time.Sleep(5 * time.Minute)
 		if got := c.Sessions(); !reflect.DeepEqual(got, opened) || len(got) != 2 {
@@ -251,7 +252,7 @@ func TestLaggingReplica(t *testing.T) {
 		c.Replica(0).Freeze()
 		c.AddInstance("order", "o2", "", "127.0.0.1:2")
 		// A renewal is due within 3.4 s, and the view may take 1 s to reach it.
-		took := within(t, 5*time.Second, "the change is seen", func() bool { return g.View().Instances["order/o2"] != nil })
+		took := within(t, 5*time.Second, "the change is seen", func() bool { return g.View().Instances.Get("order/o2") != nil })
 		if c.Replica(1).Watches() != 1 || c.Replica(0).Watches() != 0 {
 			t.Errorf("after %v, %d and %d watches are open: want the second replica's alone", took, c.Replica(0).Watches(), c.Replica(1).Watches())
 		}
@@ -282,7 +283,7 @@ func TestAllReplicasLag(t *testing.T) {
 		for n := range 2 {
 			c.Replica(n).Thaw()
 		}
-		within(t, 10*time.Second, "the change is seen", func() bool { return g.View().Instances["order/o2"] != nil && !g.View().Stale })
+		within(t, 10*time.Second, "the change is seen", func() bool { return g.View().Instances.Get("order/o2") != nil && !g.View().Stale })
 	})
 }
 
@@ -295,11 +296,11 @@ func TestReplicaDies(t *testing.T) {
 		never(t, g, "the view is stale, though replicas are there", func(v *laneclient.View) bool { return v.Stale })
 		c.Replica(1).Stop()
 		c.AddInstance("pay", "p1", "", "127.0.0.1:1")
-		within(t, time.Second, "the change is seen by another", func() bool { return g.View().Instances["pay/p1"] != nil })
+		within(t, time.Second, "the change is seen by another", func() bool { return g.View().Instances.Get("pay/p1") != nil })
 		c.Replica(0).Start()
 		c.Replica(2).Stop()
 		c.AddInstance("pay", "p2", "", "127.0.0.1:1")
-		within(t, time.Second, "the change is seen by the first", func() bool { return g.View().Instances["pay/p2"] != nil })
+		within(t, time.Second, "the change is seen by the first", func() bool { return g.View().Instances.Get("pay/p2") != nil })
 		within(t, time.Second, "the instance stays", func() bool { return lc.Status().Connected })
 		if got := c.Sessions(); !reflect.DeepEqual(got, sessions) {
 			t.Errorf("sessions are %v, want those from before, %v", got, sessions)
@@ -328,7 +329,7 @@ func TestReplicaGoesSilent(t *testing.T) {
 		opened := g.Session()
 		c.Replica(0).SetDelay(24 * time.Hour)
 		c.AddInstanceAt(1, "order", "o1", "", "127.0.0.1:1")
-		within(t, 15*time.Second, "the other replica is asked", func() bool { return g.View().Instances["order/o1"] != nil && !g.View().Stale })
+		within(t, 15*time.Second, "the other replica is asked", func() bool { return g.View().Instances.Get("order/o1") != nil && !g.View().Stale })
 		if g.Session() != opened {
 			t.Error("it took so long that the session was lost")
 		}
@@ -417,7 +418,7 @@ func TestOddObjectSpoilsNoOther(t *testing.T) {
 				`{"type":"synced","revision":1000}`+"\n")
 		}()
 		g := dial(t, cfg)
-		if v := g.View(); len(v.Lanes) != 1 || v.Lanes["green"].State != "ready" {
+		if v := g.View(); v.Lanes.Len() != 1 || v.Lanes.Get("green").State != "ready" {
 			t.Errorf("lanes are %+v, want green alone", v.Lanes)
 		}
 		if s := g.Status(); !strings.Contains(s.LastError, `"odd"`) {
@@ -516,10 +517,10 @@ func compareWithRegistry(t *testing.T, c *lanetest.Control, all, some *laneclien
 			needed[laneclient.FullName(&i)] = &i
 		}
 	}
-	if !reflect.DeepEqual(all.Instances, want) {
+	if !reflect.DeepEqual(maps.Collect(all.Instances.All()), want) {
 		t.Errorf("the gateway's view has %v, the registry %v", all.Instances, want)
 	}
-	if !reflect.DeepEqual(some.Instances, needed) {
+	if !reflect.DeepEqual(maps.Collect(some.Instances.All()), needed) {
 		t.Errorf("the caller's view has %v, the registry %v", some.Instances, needed)
 	}
 }

@@ -30,13 +30,13 @@ type savedView struct {
 }
 
 type savedContent struct {
-	Saved     time.Time          `json:"saved"`
-	Revision  uint64             `json:"revision"`
-	Lanes     map[string]Lane    `json:"lanes"`
-	Services  map[string]Service `json:"services"`
-	Instances []*Instance        `json:"instances"`
-	Routes    []Route            `json:"routes"`
-	Rules     []Rule             `json:"rules"`
+	Saved     time.Time           `json:"saved"`
+	Revision  uint64              `json:"revision"`
+	Lanes     map[string]*Lane    `json:"lanes"`
+	Services  map[string]*Service `json:"services"`
+	Instances []*Instance         `json:"instances"`
+	Routes    []Route             `json:"routes"`
+	Rules     []Rule              `json:"rules"`
 }
 
 // errFile says that a snapshot file is not to be used.
@@ -45,10 +45,11 @@ var errFile = errors.New("the file is not a whole snapshot of this version")
 // encodeView writes a view as it is kept on disk.
 func encodeView(v *View, now time.Time) ([]byte, error) {
 	c := savedContent{
-		Saved: now, Revision: v.Revision, Lanes: v.Lanes, Services: v.Services, Routes: v.Routes, Rules: v.Rules,
-		Instances: make([]*Instance, 0, len(v.Instances)),
+		Saved: now, Revision: v.Revision, Routes: v.Routes, Rules: v.Rules,
+		Lanes: maps.Collect(v.Lanes.All()), Services: maps.Collect(v.Services.All()),
+		Instances: make([]*Instance, 0, v.Instances.Len()),
 	}
-	for _, i := range v.Instances {
+	for _, i := range v.Instances.All() {
 		c.Instances = append(c.Instances, i)
 	}
 	slices.SortFunc(c.Instances, func(a, b *Instance) int { return strings.Compare(FullName(a), FullName(b)) })
@@ -85,12 +86,19 @@ func decodeView(data []byte) (*model, error) {
 	}
 	m := newModel("", "")
 	m.seen, m.complete = c.Revision, c.Revision
-	maps.Copy(m.lanes, c.Lanes)
-	maps.Copy(m.services, c.Services)
+	for name, l := range c.Lanes {
+		if l != nil {
+			m.lanes.Put(name, l)
+		}
+	}
+	for name, s := range c.Services {
+		if s != nil {
+			m.services.Put(name, s)
+		}
+	}
 	for _, i := range c.Instances {
 		if i != nil {
-			m.inst[FullName(i)] = i
-			m.route(FullName(i), i)
+			m.putInstance(FullName(i), i)
 		}
 	}
 	for n := range c.Routes {

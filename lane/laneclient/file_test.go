@@ -84,7 +84,7 @@ func TestFileIsForOutagesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		g = dial(t, cfg)
-		if v := g.View(); v.Stale || v.FromFile || v.Held > 0 || v.Instances["order/o1"] != nil {
+		if v := g.View(); v.Stale || v.FromFile || v.Held > 0 || v.Instances.Get("order/o1") != nil {
 			t.Errorf("view is %+v, want the registry's", v)
 		}
 	})
@@ -159,7 +159,7 @@ func TestBadFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := dial(t, cfg)
-			if v := g.View(); v.Stale || v.FromFile || v.Instances["order/o1"].Endpoints[0].Address != "127.0.0.1:1" {
+			if v := g.View(); v.Stale || v.FromFile || v.Instances.Get("order/o1").Endpoints[0].Address != "127.0.0.1:1" {
 				t.Errorf("%s: view is %+v", name, v)
 			}
 			if s := g.Status(); !strings.Contains(s.LastError, cfg.SnapshotFile) {

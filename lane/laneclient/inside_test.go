@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -180,18 +181,32 @@ func FuzzSnapshotFile(f *testing.F) {
 		}
 		v2 := &View{}
 		m2.fill(v2, "")
-		if !reflect.DeepEqual(v.Instances, v2.Instances) || !reflect.DeepEqual(v.Lanes, v2.Lanes) {
+		if !sameObjects(v, v2) {
 			t.Error("what was read is not what was written")
 		}
 	})
 }
 
+// sameObjects reports whether two views have the same lanes, services and instances.
+func sameObjects(a, b *View) bool {
+	return reflect.DeepEqual(maps.Collect(a.Instances.All()), maps.Collect(b.Instances.All())) &&
+		reflect.DeepEqual(maps.Collect(a.Lanes.All()), maps.Collect(b.Lanes.All())) &&
+		reflect.DeepEqual(maps.Collect(a.Services.All()), maps.Collect(b.Services.All()))
+}
+
+// viewOf is the view of a model, which does not notice.
+func viewOf(m *model) *View {
+	v := &View{}
+	m.clone().fill(v, "")
+	return v
+}
+
 func sampleView() *View {
 	v := &View{
 		Revision:  42,
-		Lanes:     map[string]Lane{"green": {Meta: Meta{Name: "green", Revision: 7}, State: "ready", Generation: 2}},
-		Services:  map[string]Service{"order": {Meta: Meta{Name: "order"}}},
-		Instances: map[string]*Instance{"order/o1": {Meta: Meta{Name: "o1"}, Service: "order", Lane: "green", Generation: 2, Endpoints: []Endpoint{{Protocol: "http", Address: "127.0.0.1:1"}}, State: "ready"}},
+		Lanes:     NewObjects(map[string]*Lane{"green": {Meta: Meta{Name: "green", Revision: 7}, State: "ready", Generation: 2}}),
+		Services:  NewObjects(map[string]*Service{"order": {Meta: Meta{Name: "order"}}}),
+		Instances: NewObjects(map[string]*Instance{"order/o1": {Meta: Meta{Name: "o1"}, Service: "order", Lane: "green", Generation: 2, Endpoints: []Endpoint{{Protocol: "http", Address: "127.0.0.1:1"}}, State: "ready"}}),
 		Routes:    []Route{{Meta: Meta{Name: "api"}, Host: "<b>&.example.com", Service: "order"}},
 		Rules:     []Rule{{Meta: Meta{Name: "r"}, Lanes: []LaneShare{{Lane: "green", Percent: 12.5}}}},
 	}
@@ -211,8 +226,7 @@ func TestFileRoundTrip(t *testing.T) {
 	got := &View{}
 	m.fill(got, "")
 	got.Revision = m.complete
-	want.Snapshot, got.Snapshot = nil, nil
-	if !reflect.DeepEqual(got, want) {
+	if !sameObjects(got, want) || got.Revision != want.Revision || !reflect.DeepEqual(got.Routes, want.Routes) || !reflect.DeepEqual(got.Rules, want.Rules) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for n := range data { // any one byte that is lost or changed is noticed, or does no harm
@@ -223,7 +237,7 @@ func TestFileRoundTrip(t *testing.T) {
 			}
 			v := &View{}
 			m.fill(v, "")
-			if !reflect.DeepEqual(v.Instances, want.Instances) {
+			if !sameObjects(v, want) {
 				t.Fatalf("a change at byte %d was believed", n)
 			}
 		}
@@ -268,11 +282,11 @@ func TestModelIsPure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !reflect.DeepEqual(c.inst, m.inst) || !reflect.DeepEqual(c.lanes, m.lanes) || c.seen != m.seen {
+	if !sameObjects(viewOf(c), viewOf(m)) || c.seen != m.seen {
 		t.Errorf("taken in twice: %+v, want %+v", c, m)
 	}
 	c.remove(KindInstances, "order/o1")
-	if m.inst["order/o1"] == nil {
+	if m.inst.Get("order/o1") == nil {
 		t.Error("a clone's change is seen in the original")
 	}
 }
@@ -297,7 +311,7 @@ func TestRoutingIsRebuiltOnlyForRouting(t *testing.T) {
 	if next.Snapshot != v.Snapshot {
 		t.Error("the use of a lane made a new snapshot")
 	}
-	if next.Lanes["green"].LastUse.IsZero() || !v.Lanes["green"].LastUse.IsZero() {
+	if next.Lanes.Get("green").LastUse.IsZero() || !v.Lanes.Get("green").LastUse.IsZero() {
 		t.Error("the use of a lane is not in the new view, or changed the old one")
 	}
 }
@@ -316,7 +330,7 @@ func BenchmarkView(b *testing.B) {
 			}
 			for n := range lanes {
 				name := fmt.Sprintf("lane%d", n)
-				m.lanes[name] = Lane{Meta: Meta{Name: name}, State: "ready", Generation: 1}
+				m.lanes.Put(name, &Lane{Meta: Meta{Name: name}, State: "ready", Generation: 1})
 				if err := m.apply(instance(name, 1)); err != nil {
 					b.Fatal(err)
 				}

@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/internal/cow"
 )
 
 // maxObjects bounds what one view holds; the control plane stores far less.
@@ -62,54 +61,48 @@ func decodeChange(e Event) (ch change, known bool, err error) {
 	return ch, true, nil
 }
 
-// held is an instance that the registry has lost and may get back.
-type held struct {
-	*Instance
-	until time.Time
-}
-
 // model is the changing state behind views: what one watch has told. Objects in it
 // are never changed, only replaced. It belongs to one goroutine.
 type model struct {
 	session  string // in which it was read: a revision means something only there
 	selects  string // what was selected, joined
-	lanes    map[string]Lane
-	services map[string]Service
-	inst     map[string]*Instance
+	lanes    cow.Map[string, Lane]
+	services cow.Map[string, Service]
+	inst     cow.Map[string, Instance] // also those that are held
 	routes   map[string]*Route
 	rules    map[string]*Rule
-	held     map[string]held
-	routed   map[string]*lane.Instance // what routing knows of inst and held; the same one until that changes
+	held     map[string]time.Time // instances that the registry has lost and may get back until then
 
 	seen     uint64 // revision of the last line
 	complete uint64 // every change up to here has been seen: seen's own may be half there
 	synced   bool
 
 	// What has changed since the last view.
-	routing, lanesDirty, servicesDirty, instDirty, routesDirty, rulesDirty bool
+	changed, routesDirty, rulesDirty bool
+
+	routing routing
 }
 
 func newModel(session, selects string) *model {
 	return &model{
 		session: session, selects: selects,
-		lanes: map[string]Lane{}, services: map[string]Service{}, inst: map[string]*Instance{},
-		routes: map[string]*Route{}, rules: map[string]*Rule{}, held: map[string]held{},
-		routed: map[string]*lane.Instance{},
+		routes: map[string]*Route{}, rules: map[string]*Rule{}, held: map[string]time.Time{},
+		routing: newRouting(),
 	}
 }
 
 // clone is a model that goes on from m apart from it.
 func (m *model) clone() *model {
 	c := *m
-	c.lanes, c.services, c.inst = maps.Clone(m.lanes), maps.Clone(m.services), maps.Clone(m.inst)
+	c.lanes, c.services, c.inst = m.lanes.Clone(), m.services.Clone(), m.inst.Clone()
 	c.routes, c.rules, c.held = maps.Clone(m.routes), maps.Clone(m.rules), maps.Clone(m.held)
-	c.routed = maps.Clone(m.routed)
+	c.routing = m.routing.clone()
 	c.synced = false
 	return &c
 }
 
 func (m *model) size() int {
-	return len(m.lanes) + len(m.services) + len(m.inst) + len(m.routes) + len(m.rules)
+	return m.lanes.Len() + m.services.Len() + m.inst.Len() + len(m.routes) + len(m.rules)
 }
 
 // apply takes one change in. Taking the same changes in again, in order, changes
@@ -139,20 +132,17 @@ func (m *model) apply(ch change) error {
 }
 
 func (m *model) put(ch change) {
+	m.changed = true
 	switch o := ch.obj.(type) {
 	case *Lane:
-		old, had := m.lanes[ch.Name]
-		m.lanes[ch.Name], m.lanesDirty = *o, true
-		m.routing = m.routing || !had || old.Routing() != o.Routing()
+		m.routing.lane(m.lanes.Get(ch.Name), o)
+		m.lanes.Put(ch.Name, o)
 	case *Service:
-		if _, had := m.services[ch.Name]; !had {
-			m.routing = true
-		}
-		m.services[ch.Name], m.servicesDirty = *o, true
+		m.routing.service(ch.Name, m.services.Get(ch.Name) != nil, true)
+		m.services.Put(ch.Name, o)
 	case *Instance:
 		delete(m.held, ch.Name)
-		m.inst[ch.Name], m.instDirty = o, true
-		m.route(ch.Name, o)
+		m.putInstance(ch.Name, o)
 	case *Route:
 		m.routes[ch.Name], m.routesDirty = o, true
 	case *Rule:
@@ -160,26 +150,30 @@ func (m *model) put(ch change) {
 	}
 }
 
-// route notes what routing needs to know of an instance, if that is new.
-func (m *model) route(name string, i *Instance) {
-	if r := i.Routing(); !reflect.DeepEqual(m.routed[name], r) {
-		m.routed[name], m.routing = r, true
-	}
+func (m *model) putInstance(name string, i *Instance) {
+	m.routing.instance(name, i)
+	m.inst.Put(name, i)
+	m.changed = true
+}
+
+func (m *model) removeInstance(name string) {
+	m.routing.instance(name, nil)
+	m.inst.Delete(name)
+	delete(m.held, name)
+	m.changed = true
 }
 
 func (m *model) remove(kind Kind, name string) {
+	m.changed = true
 	switch kind {
 	case KindLanes:
-		delete(m.lanes, name)
-		m.routing, m.lanesDirty = true, true
+		m.routing.lane(m.lanes.Get(name), nil)
+		m.lanes.Delete(name)
 	case KindServices:
-		delete(m.services, name)
-		m.routing, m.servicesDirty = true, true
+		m.routing.service(name, m.services.Get(name) != nil, false)
+		m.services.Delete(name)
 	case KindInstances:
-		delete(m.inst, name)
-		delete(m.held, name)
-		delete(m.routed, name)
-		m.routing, m.instDirty = true, true
+		m.removeInstance(name)
 	case KindRoutes:
 		delete(m.routes, name)
 		m.routesDirty = true
@@ -194,27 +188,20 @@ func (m *model) remove(kind Kind, name string) {
 // may have run out with the control plane away, and they are about to register
 // again. Static ones have no session; those are gone on purpose.
 func (m *model) hold(old *model, until time.Time) {
-	keep := func(name string, i *Instance) {
-		if _, here := m.inst[name]; !here && !i.Static && m.selected(i.Service) {
-			m.held[name] = held{i, until}
-			m.route(name, i)
+	for name, i := range old.inst.All() {
+		if m.inst.Get(name) == nil && !i.Static && m.selected(i.Service) {
+			m.putInstance(name, i)
+			m.held[name] = until
 		}
 	}
-	for name, i := range old.inst {
-		keep(name, i)
-	}
-	for name, h := range old.held {
-		keep(name, h.Instance)
-	}
-	m.routing, m.instDirty = true, true
 }
 
 // inherit keeps what old holds and m does not have.
 func (m *model) inherit(old *model) {
-	for name, h := range old.held {
-		if _, here := m.inst[name]; !here {
-			m.held[name] = h
-			m.route(name, h.Instance)
+	for name, until := range old.held {
+		if m.inst.Get(name) == nil {
+			m.putInstance(name, old.inst.Get(name))
+			m.held[name] = until
 		}
 	}
 }
@@ -232,45 +219,27 @@ func (m *model) selected(service string) bool {
 // release drops held instances whose time is over, and returns when the next one's
 // is; zero: none is held.
 func (m *model) release(now time.Time) (next time.Time) {
-	for name, h := range m.held {
+	for name, until := range m.held {
 		switch {
-		case !now.Before(h.until):
-			delete(m.held, name)
-			delete(m.routed, name)
-			m.routing, m.instDirty = true, true
-		case next.IsZero() || h.until.Before(next):
-			next = h.until
+		case !now.Before(until):
+			m.removeInstance(name)
+		case next.IsZero() || until.Before(next):
+			next = until
 		}
 	}
 	return next
 }
 
-func (m *model) dirty() bool {
-	return m.routing || m.lanesDirty || m.servicesDirty || m.instDirty || m.routesDirty || m.rulesDirty
-}
+func (m *model) dirty() bool { return m.changed }
 
-func (m *model) markAll() {
-	m.routing, m.lanesDirty, m.servicesDirty = true, true, true
-	m.instDirty, m.routesDirty, m.rulesDirty = true, true, true
-}
+// markAll lets nothing of the last view stay.
+func (m *model) markAll() { m.changed, m.routesDirty, m.rulesDirty = true, true, true }
 
-// fill writes the changed parts into a new view, whose other parts are those of the
-// last one.
+// fill writes what has changed into a new view, whose other parts are those of the last
+// one.
 func (m *model) fill(v *View, room string) {
-	if m.lanesDirty {
-		v.Lanes = maps.Clone(m.lanes)
-	}
-	if m.servicesDirty {
-		v.Services = maps.Clone(m.services)
-	}
-	if m.instDirty {
-		v.Instances = make(map[string]*Instance, len(m.inst)+len(m.held))
-		for name, h := range m.held {
-			v.Instances[name] = h.Instance
-		}
-		maps.Copy(v.Instances, m.inst)
-		v.Held = len(m.held)
-	}
+	v.Lanes.byName, v.Services.byName, v.Instances.byName = m.lanes.Clone(), m.services.Clone(), m.inst.Clone()
+	v.Held = len(m.held)
 	if m.routesDirty {
 		v.Routes = sortedValues(m.routes, func(a, b Route) int { return cmp.Compare(a.Name, b.Name) })
 	}
@@ -279,26 +248,8 @@ func (m *model) fill(v *View, room string) {
 			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
 		})
 	}
-	if m.routing {
-		v.Snapshot = m.snapshot(room)
-	}
-	m.routing, m.lanesDirty, m.servicesDirty = false, false, false
-	m.instDirty, m.routesDirty, m.rulesDirty = false, false, false
-}
-
-// snapshot lays the model out for routing.
-func (m *model) snapshot(room string) *lane.Snapshot {
-	in := lane.Input{
-		Revision:  m.seen,
-		Room:      room,
-		Services:  slices.Collect(maps.Keys(m.services)),
-		Lanes:     make([]lane.Lane, 0, len(m.lanes)),
-		Instances: slices.Collect(maps.Values(m.routed)),
-	}
-	for _, l := range m.lanes {
-		in.Lanes = append(in.Lanes, l.Routing())
-	}
-	return lane.NewSnapshot(in)
+	v.Snapshot = m.routing.snapshot(m, room)
+	m.changed, m.routesDirty, m.rulesDirty = false, false, false
 }
 
 func sortedValues[T any](m map[string]*T, compare func(a, b T) int) []T {

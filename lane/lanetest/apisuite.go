@@ -679,7 +679,7 @@ func (s *suite) client() {
 	s.must(order.SetState(s.ctx, lane.Draining))
 	s.eventually("the gateway sees it drain", serves(gateway, lane.ReasonNone))
 	s.must(order.Close())
-	s.eventually("the gateway sees it gone", func() bool { return gateway.View().Instances["order/o1"] == nil })
+	s.eventually("the gateway sees it gone", func() bool { return gateway.View().Instances.Get("order/o1") == nil })
 	if !gateway.Snapshot().HasService("order") {
 		s.t.Error("the gateway does not know the service any more")
 	}

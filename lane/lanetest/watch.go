@@ -241,7 +241,7 @@ func (r *Replica) explain(w http.ResponseWriter, req *http.Request) error {
 
 // viewOf lays a picture out for routing.
 func viewOf(p *picture) *laneclient.View {
-	v := &laneclient.View{Revision: p.rev, Instances: map[string]*laneclient.Instance{}}
+	v, instances := &laneclient.View{Revision: p.rev}, map[string]*laneclient.Instance{}
 	in := lane.Input{Revision: p.rev}
 	for at, o := range p.objects {
 		switch obj := o.obj.(type) {
@@ -251,9 +251,9 @@ func viewOf(p *picture) *laneclient.View {
 			in.Services = append(in.Services, at.name)
 		case *laneclient.Instance:
 			in.Instances = append(in.Instances, obj.Routing())
-			v.Instances[at.name] = obj
+			instances[at.name] = obj
 		}
 	}
-	v.Snapshot = lane.NewSnapshot(in)
+	v.Snapshot, v.Instances = lane.NewSnapshot(in), laneclient.NewObjects(instances)
 	return v
 }

@@ -16,7 +16,7 @@ import (
 // A plain copy of a Map that is not sealed shares its memory with it; use [Map.Clone].
 type Map[K ~string, V any] struct {
 	seed   maphash.Seed
-	shards []shard[K, V] // a power of four of them; none: empty
+	shards []shard[K, V] // a power of four; none: empty
 	size   int
 	owned  []bool // which shards no clone shares; nil: not even the slice of them is our own
 }
