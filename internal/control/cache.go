@@ -24,6 +24,7 @@ type item struct {
 	raw     []byte        // as stored
 	obj     any           // *laneclient.Lane, …, with what is derived
 	body    []byte        // obj as JSON, with what a newer version stored beside it
+	line    []byte        // the event that shows it, as watches send it; of items in the cache
 	sels    []selector
 }
 
@@ -76,13 +77,15 @@ type cache struct {
 	lease    store.LeaseID      // of the leader key
 	leader   side               // value: the node that leads; rev 0: none
 	broken   map[ref]error      // stored, but no object that this version can read
-	hub      hub
+	hub      *hub
 	loading  bool // take is fed by a list, whose events are of unknown age
 	now      func() time.Time
 }
 
 func newCache(now func() time.Time) *cache {
-	c := &cache{kinds: map[laneclient.Kind]*kind{}, advanced: make(chan struct{}), now: now}
+	c := &cache{
+		kinds: map[laneclient.Kind]*kind{}, advanced: make(chan struct{}), hub: newHub(), now: now,
+	}
 	for _, k := range kinds() {
 		c.kinds[k.name] = k
 	}
@@ -259,6 +262,7 @@ func (c *cache) refresh(r ref, rev uint64) *change {
 		return nil
 	}
 	after.changed = rev
+	after.setLine()
 	shelf.put(after)
 	return newChange(rev, r, before, after)
 }

@@ -48,6 +48,7 @@ type Control struct {
 	samples  samples
 	uses     uses
 	pictures pictures
+	chunks   sync.Pool    // what streams of watches write in
 	asker    *http.Client // of gateways
 	health   storeHealth
 	since    time.Time     // when this replica was made, by Config.Now

@@ -14,8 +14,12 @@
 //
 // A replica has one copy of the registry (cache), kept by one watch of the store.
 // The copy is what lists and watches are served from, and a change is encoded once
-// for all clients: they are found by what they select (hub), and each has a bounded
-// queue. A client whose queue is full gets "compacted" and lists again.
+// for all clients (hub). The last changes are kept in one history that all watches
+// share; a watch has a place in it, and no queue. A change looks up, by what they
+// select, the watches that have been told everything, and they write in turn, a few
+// at once, so that a request does not stand behind thousands of them. A watch whose
+// client takes nothing is not looked up again: it costs nothing until it is cut off.
+// One whose place is no longer in the history gets "compacted" and lists again.
 //
 // Replicas share nothing but the store. Under a lease, one of them leads: it alone
 // moves lanes from creating to ready, draining and ended, and probes static
@@ -29,7 +33,7 @@
 //
 // # Locks
 //
-// cache.mu comes before watcher.mu; no other two are held together. No I/O is done
+// cache.mu comes before hub.mu; no other two are held together. No I/O is done
 // under any but storeHealth's, which is there for it.
 //
 // Only cmd imports this package.

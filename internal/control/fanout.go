@@ -4,18 +4,19 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // Limits of watches.
 const (
-	maxWatches      = 10_000   // open at once, per replica
-	maxSelects      = 512      // of one watch
-	maxQueueEvents  = 16_384   // not yet sent to one client; past that it is compacted
-	maxQueueBytes   = 8 << 20  // the same, in bytes
-	maxHistory      = 16_384   // changes kept for watches that come back
-	maxHistoryBytes = 16 << 20 // the same, in bytes
+	maxWatches        = 10_000    // open at once, per replica
+	maxSessionWatches = 16        // open at once, per session: a client needs two, while it changes from one to the next
+	maxSelects        = 512       // of one watch
+	maxAllSelects     = 1_000_000 // of all watches of a replica together; those that select the same count once
+	maxHistory        = 16_384    // changes kept for watches that lag, or come back
+	maxHistoryBytes   = 16 << 20  // the same, in bytes
 )
 
 // change is what one revision did to one object, encoded once for all clients.
@@ -23,6 +24,7 @@ type change struct {
 	ref
 	rev           uint64
 	put           []byte // a line; nil if the object is gone
+	gone          []byte // the line for those for whom it is gone
 	before, after []selector
 }
 
@@ -30,29 +32,37 @@ func newChange(rev uint64, r ref, before, after *item) *change {
 	ch := &change{ref: r, rev: rev}
 	if before != nil {
 		ch.before = before.sels
+		ch.gone = eventLine(laneclient.Event{Type: laneclient.EventDelete, Revision: rev, Kind: r.kind, Name: r.name})
 	}
 	if after != nil {
 		ch.after = after.sels
-		ch.put = eventLine(laneclient.Event{Type: laneclient.EventPut, Revision: rev, Kind: r.kind, Name: r.name, Object: after.body})
+		ch.put = after.line
 	}
 	return ch
 }
 
-func (ch *change) deletion() []byte {
-	return eventLine(laneclient.Event{Type: laneclient.EventDelete, Revision: ch.rev, Kind: ch.kind, Name: ch.name})
-}
+func (ch *change) size() int { return len(ch.put) + len(ch.gone) }
 
-// line is what a watch with these selects is told of the change; nil: nothing. An
-// object that leaves what is selected is deleted there.
-func (ch *change) line(selected map[selector]struct{}) []byte {
-	has := func(s selector) bool { _, ok := selected[s]; return ok }
+// line is what a watch that selects so is told of the change; nil: nothing. An object
+// that leaves what is selected is deleted there.
+func (ch *change) line(s selection) []byte {
 	switch {
-	case slices.ContainsFunc(ch.after, has):
+	case s.selects(ch.kind, ch.after):
 		return ch.put
-	case slices.ContainsFunc(ch.before, has):
-		return ch.deletion()
+	case s.selects(ch.kind, ch.before):
+		return ch.gone
 	}
 	return nil
+}
+
+// setLine encodes the event by which the item came to look as it does. The item's
+// body is kept once, within it.
+func (it *item) setLine() {
+	const object, end = `,"object":`, "}\n"
+	head := eventLine(laneclient.Event{Type: laneclient.EventPut, Revision: it.changed, Kind: it.kind, Name: it.name})
+	head = head[:len(head)-len(end)]
+	it.line = slices.Concat(head, []byte(object), it.body, []byte(end))
+	it.body = it.line[len(head)+len(object) : len(it.line)-len(end) : len(it.line)-len(end)]
 }
 
 func eventLine(e laneclient.Event) []byte {
@@ -63,156 +73,260 @@ func eventLine(e laneclient.Event) []byte {
 	return append(b, '\n')
 }
 
-// watcher is one client's watch: what it selects and what it has not been sent.
+// selection is what a watch selects.
+type selection struct {
+	whole map[laneclient.Kind]bool // kinds of which there is a selector; true: of all their objects
+	some  map[selector]struct{}    // every selector
+}
+
+func newSelection(some map[selector]struct{}) selection {
+	s := selection{whole: map[laneclient.Kind]bool{}, some: some}
+	for sel := range some {
+		s.whole[sel.kind] = s.whole[sel.kind] || sel.field == ""
+	}
+	return s
+}
+
+// selects reports whether it has one of the selectors of an object of that kind.
+func (s selection) selects(k laneclient.Kind, sels []selector) bool {
+	if whole, there := s.whole[k]; !there || whole {
+		return whole && len(sels) > 0
+	}
+	return slices.ContainsFunc(sels, func(sel selector) bool { _, ok := s.some[sel]; return ok })
+}
+
+// watcher is one client's watch. It has no queue: what it has not been told is in
+// the history that all share, from at on, so one that does not read costs a place in
+// it and nothing per change.
 type watcher struct {
-	selected map[selector]struct{}
-	session  string
-	wake     chan struct{} // one token: look again
+	group   *group
+	session string
+	wake    chan struct{} // one token: it is its turn
 
-	// Guarded by the cache's lock, which orders all changes.
-	last   *change // the last one offered, so that two selects offer it once
-	wanted uint64  // progress to this revision is to be sent at once
-
-	mu       sync.Mutex
-	asked    bool // wanted was raised and not yet told
-	queue    [][]byte
-	bytes    int
-	overflow bool
+	// Guarded by hub.mu.
+	state  watchState
+	place  int       // in group.idle, while idle
+	queued time.Time // when it came to wait
+	at     uint64    // index of the first change that it was not told, while not idle
+	turn   uint64    // rises with every turn
+	onTurn bool      // one of turns.running is it
+	slow   bool      // its last write took long
+	ended  bool      // it missed changes that the history does not have
+	due    bool      // progress is to be told, at whatever revision
+	asked  bool      // a renewal waits to see progress to wanted
+	wanted uint64
 }
 
-func (w *watcher) push(line []byte) {
-	w.mu.Lock()
-	if !w.overflow {
-		if len(w.queue) >= maxQueueEvents || w.bytes+len(line) > maxQueueBytes {
-			w.queue, w.bytes, w.overflow = nil, 0, true
-		} else {
-			w.queue = append(w.queue, line)
-			w.bytes += len(line)
-		}
-	}
-	w.mu.Unlock()
-	w.poke()
+type watchState int
+
+const (
+	watchBusy  watchState = iota // its goroutine is at work, and says when it is done
+	watchIdle                    // it was told everything
+	watchQueue                   // it waits for its turn
+	watchGone
+)
+
+// group is all watches that select the same: a change is looked up once for them.
+type group struct {
+	key      string
+	selected selection
+	members  int
+	idle     []*watcher
+	end      uint64 // index after the last change that is selected
 }
 
-func (w *watcher) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// hub fans changes out. Watches are found by what they select, so a change costs
-// nothing for those that do not select it. Guarded by the cache's lock.
+// hub fans changes out. It keeps the last of them for all watches, finds those that
+// have nothing left to be told by what they select, and gives each a turn. So a
+// change costs nothing for watches that do not select it, for those that still write
+// what came before it, and for those whose client takes nothing.
 type hub struct {
-	bySelect  map[selector]map[*watcher]struct{}
+	mu        sync.Mutex // after cache.mu
+	rev       uint64     // the cache's
+	groups    map[string]*group
+	bySelect  map[selector]map[*group]struct{}
 	bySession map[string]map[*watcher]struct{}
+	watchers  map[*watcher]struct{}
 	waiting   map[*watcher]struct{} // whose wanted is not reached
-	open      int
-	history   []*change // after historyFrom, in order
-	size      int       // of history, in bytes
-	from      uint64    // history has every change after it
+	selects   int                   // of all groups
+	history   []*change             // in order; what a reader took of it stays as it is
+	size      int                   // of history, in bytes
+	first     uint64                // index of history[0], among all changes since this replica began
+	from      uint64                // history has every change after this revision
+	turns     turns
 }
+
+func newHub() *hub {
+	h := &hub{
+		groups: map[string]*group{}, bySelect: map[selector]map[*group]struct{}{}, bySession: map[string]map[*watcher]struct{}{},
+		watchers: map[*watcher]struct{}{}, waiting: map[*watcher]struct{}{}, turns: newTurns(),
+	}
+	h.turns.rest = func(d time.Duration) { time.AfterFunc(d, h.resume) }
+	return h
+}
+
+// end is the index of the next change; h.mu is held, as wherever it is not taken.
+func (h *hub) end() uint64 { return h.first + uint64(len(h.history)) }
 
 // restart forgets the history and ends all watches.
 func (h *hub) restart(rev uint64) {
-	h.history, h.size, h.from = nil, 0, rev
-	for w := range h.bySelectAll() {
-		w.mu.Lock()
-		w.queue, w.bytes, w.overflow = nil, 0, true
-		w.mu.Unlock()
-		w.poke()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.first, h.from = h.end(), rev
+	h.history, h.size = nil, 0
+	for w := range h.watchers {
+		w.ended = true
+		h.rouse(w)
 	}
 }
 
-func (h *hub) bySelectAll() map[*watcher]struct{} {
-	all := map[*watcher]struct{}{}
-	for _, set := range h.bySelect {
-		for w := range set {
-			all[w] = struct{}{}
+// count is how many watches are open.
+func (h *hub) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watchers)
+}
+
+// admit says why a watch cannot be served.
+func (h *hub) admit(session string, selects int) string {
+	switch {
+	case len(h.watchers) >= maxWatches:
+		return tooManyWatches
+	case h.selects+selects > maxAllSelects:
+		return tooManySelects
+	case session != "" && len(h.bySession[session]) >= maxSessionWatches:
+		return tooManyOfSession
+	}
+	return ""
+}
+
+const (
+	tooManyWatches   = "watches"
+	tooManySelects   = "selects"
+	tooManyOfSession = "session"
+)
+
+// add makes a watch known. It is busy: its goroutine has to tell when it has sent
+// what it began with.
+func (h *hub) add(w *watcher, key string, selected map[selector]struct{}) {
+	g := h.groups[key]
+	if g == nil {
+		g = &group{key: key, selected: newSelection(selected), end: h.end()}
+		h.groups[key] = g
+		h.selects += len(selected)
+		for s := range selected {
+			insert(h.bySelect, s, g)
 		}
 	}
-	return all
-}
-
-func (h *hub) add(w *watcher) {
-	if h.bySelect == nil {
-		h.bySelect = map[selector]map[*watcher]struct{}{}
-		h.bySession = map[string]map[*watcher]struct{}{}
-		h.waiting = map[*watcher]struct{}{}
-	}
-	for s := range w.selected {
-		insert(h.bySelect, s, w)
-	}
+	g.members++
+	w.group, w.at = g, h.end()
+	h.watchers[w] = struct{}{}
 	if w.session != "" {
 		insert(h.bySession, w.session, w)
 	}
-	h.open++
 }
 
-func insert[K comparable](m map[K]map[*watcher]struct{}, key K, w *watcher) {
+func insert[K, V comparable](m map[K]map[V]struct{}, key K, v V) {
 	if m[key] == nil {
-		m[key] = map[*watcher]struct{}{}
+		m[key] = map[V]struct{}{}
 	}
-	m[key][w] = struct{}{}
+	m[key][v] = struct{}{}
 }
 
-func erase[K comparable](m map[K]map[*watcher]struct{}, key K, w *watcher) {
-	delete(m[key], w)
+func erase[K, V comparable](m map[K]map[V]struct{}, key K, v V) {
+	delete(m[key], v)
 	if len(m[key]) == 0 {
 		delete(m, key)
 	}
 }
 
 func (h *hub) remove(w *watcher) {
-	for s := range w.selected {
-		erase(h.bySelect, s, w)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.state == watchIdle {
+		w.group.leaveIdle(w)
 	}
+	w.state = watchGone
+	h.turns.release(w)
+	delete(h.watchers, w)
+	delete(h.waiting, w)
 	if w.session != "" {
 		erase(h.bySession, w.session, w)
 	}
-	delete(h.waiting, w)
-	h.open--
+	g := w.group
+	if g.members--; g.members > 0 {
+		return
+	}
+	delete(h.groups, g.key)
+	h.selects -= len(g.selected.some)
+	for s := range g.selected.some {
+		erase(h.bySelect, s, g)
+	}
 }
 
+func (g *group) leaveIdle(w *watcher) {
+	last := g.idle[len(g.idle)-1]
+	g.idle[w.place], last.place = last, w.place
+	g.idle[len(g.idle)-1] = nil
+	g.idle = g.idle[:len(g.idle)-1]
+}
+
+// publish keeps a change and gives a turn to those who select it and were idle. The
+// others find it when they have sent what they are at.
 func (h *hub) publish(ch *change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.remember(ch)
-	h.offer(ch, ch.after)
-	h.offer(ch, ch.before)
+	h.offer(ch.after)
+	h.offer(ch.before)
 }
 
-func (h *hub) offer(ch *change, sels []selector) {
+func (h *hub) offer(sels []selector) {
+	end := h.end()
 	for _, s := range sels {
-		for w := range h.bySelect[s] {
-			if w.last == ch {
-				continue
+		for g := range h.bySelect[s] {
+			if g.end == end {
+				continue // by another of its selectors
 			}
-			w.last = ch
-			if line := ch.line(w.selected); line != nil {
-				w.push(line)
+			g.end = end
+			for n, w := range g.idle {
+				w.at = end - 1
+				h.turns.queue(w)
+				g.idle[n] = nil
 			}
+			g.idle = g.idle[:0]
 		}
+	}
+}
+
+// rouse gives a turn to a watch that is idle, for what is no change.
+func (h *hub) rouse(w *watcher) {
+	if w.state == watchIdle {
+		w.group.leaveIdle(w)
+		w.at = h.end()
+		h.turns.queue(w)
 	}
 }
 
 func (h *hub) remember(ch *change) {
 	h.history = append(h.history, ch)
-	h.size += len(ch.put)
+	h.size += ch.size()
 	// It is cut by a quarter at a time, so that a change costs no copy of it.
 	if len(h.history) <= maxHistory && h.size <= maxHistoryBytes {
 		return
 	}
 	drop := 0
 	for drop < len(h.history) && (len(h.history)-drop > maxHistory*3/4 || h.size > maxHistoryBytes*3/4) {
-		h.size -= len(h.history[drop].put)
+		h.size -= h.history[drop].size()
 		h.from = h.history[drop].rev
 		drop++
 	}
 	// A revision is kept whole or not at all.
 	for drop < len(h.history) && h.history[drop].rev == h.from {
-		h.size -= len(h.history[drop].put)
+		h.size -= h.history[drop].size()
 		drop++
 	}
 	h.history = slices.Clone(h.history[drop:])
+	h.first += uint64(drop)
 }
 
 // since returns the changes after rev; ok is false if they are no longer all there.
@@ -229,28 +343,97 @@ func (h *hub) since(rev uint64) (list []*change, ok bool) {
 	return h.history[at:], true
 }
 
-// reached wakes the watches whose wanted revision has come.
+// reached notes the cache's revision and gives a turn to watches that wait for it.
 func (h *hub) reached(rev uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rev = rev
 	for w := range h.waiting {
 		if w.wanted <= rev {
 			delete(h.waiting, w)
-			w.poke()
+			h.rouse(w)
 		}
 	}
 }
 
 // progress asks the watches of a session to tell when they have reached rev.
-func (c *cache) progress(session string, rev uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for w := range c.hub.bySession[session] {
-		w.mu.Lock()
+func (h *hub) progress(session string, rev uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.bySession[session] {
 		w.wanted, w.asked = max(w.wanted, rev), true
-		w.mu.Unlock()
-		if c.rev >= rev {
-			w.poke()
+		if h.rev >= w.wanted {
+			h.rouse(w)
 		} else {
-			c.hub.waiting[w] = struct{}{}
+			h.waiting[w] = struct{}{}
 		}
 	}
+}
+
+// tick asks a watch to tell how far it is.
+func (h *hub) tick(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.due = true
+	h.rouse(w)
+}
+
+// portion is what a watch sends in one turn.
+type portion struct {
+	lines     [][]byte
+	rev       uint64 // what the view has reached, if tell
+	tell      bool   // progress
+	compacted bool   // what comes next is no longer there
+	next      uint64 // index of the first change that is left
+	turn      uint64
+	slow      bool // it took long to be sent
+}
+
+// take begins a turn: it collects what is to be sent, or turnBytes of it.
+func (h *hub) take(w *watcher) portion {
+	h.mu.Lock()
+	end, first, list, g := w.group.end, h.first, h.history, w.group
+	p := portion{rev: h.rev, next: h.end(), tell: w.due || w.asked && h.rev >= w.wanted}
+	at := w.at
+	p.compacted = w.ended || at < end && at < first
+	w.turn++
+	p.turn = w.turn
+	if w.slow {
+		h.turns.release(w)
+	}
+	h.mu.Unlock()
+	if p.compacted {
+		return p
+	}
+	size := 0
+	for ; at < end; at++ {
+		line := list[at-first].line(g.selected)
+		if line == nil {
+			continue
+		}
+		if size += len(line); size > turnBytes && len(p.lines) > 0 {
+			p.next, p.tell = at, false
+			break
+		}
+		p.lines = append(p.lines, line)
+	}
+	return p
+}
+
+// done ends a turn. A watch for which there is more waits for another.
+func (h *hub) done(w *watcher, p portion) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns.release(w)
+	w.at, w.slow = p.next, p.slow
+	if p.tell {
+		w.due = false
+		w.asked = w.asked && w.wanted > p.rev
+	}
+	if w.at < w.group.end || w.ended || w.due || w.asked && h.rev >= w.wanted {
+		h.turns.queue(w)
+		return
+	}
+	w.state, w.place = watchIdle, len(w.group.idle)
+	w.group.idle = append(w.group.idle, w)
 }

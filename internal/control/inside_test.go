@@ -144,7 +144,7 @@ func TestSamples(t *testing.T) {
 // TestHistoryKeepsWholeRevisions: what is cut off is cut between revisions.
 func TestHistoryKeepsWholeRevisions(t *testing.T) {
 	t.Parallel()
-	var h hub
+	h := newHub()
 	for n := range 3 * maxHistory {
 		h.remember(&change{rev: uint64(n/3 + 1)})
 		if len(h.history) > maxHistory {
@@ -285,12 +285,10 @@ func FuzzRequestLine(f *testing.F) {
 func BenchmarkChange(b *testing.B) {
 	for _, watches := range []int{1, 10_000} {
 		b.Run(map[int]string{1: "1 watch", 10_000: "10000 watches"}[watches], func(b *testing.B) {
-			var h hub
+			h := newHub()
 			for n := range watches {
-				h.add(&watcher{
-					selected: map[selector]struct{}{{laneclient.KindInstances, "service", "s" + string(rune('a'+n%26)) + "x"}: {}},
-					wake:     make(chan struct{}, 1),
-				})
+				sel := selector{laneclient.KindInstances, "service", "s" + string(rune('a'+n%26)) + "x"}
+				h.add(&watcher{wake: make(chan struct{}, 1)}, sel.value, map[selector]struct{}{sel: {}})
 			}
 			k := newCache(time.Now).kinds[laneclient.KindInstances]
 			i := &laneclient.Instance{Meta: laneclient.Meta{Name: "a"}, Service: "other"}
@@ -333,7 +331,7 @@ func BenchmarkWatchStart(b *testing.B) {
 		if err != nil || len(start.lines) != n+10 {
 			b.Fatal(len(start.lines), err)
 		}
-		c.close(w)
+		c.hub.remove(w)
 	}
 }
 

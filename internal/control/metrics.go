@@ -148,7 +148,7 @@ func (c *cache) tally() tally {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	t := tally{
-		objects: map[laneclient.Kind]int{}, sessions: map[string]int{}, revision: c.rev, watches: c.hub.open,
+		objects: map[laneclient.Kind]int{}, sessions: map[string]int{}, revision: c.rev, watches: c.hub.count(),
 		lanes: map[lane.State]int{lane.Creating: 0, lane.Ready: 0, lane.Draining: 0, lane.Ended: 0},
 	}
 	for kind, s := range c.shelves {

@@ -144,7 +144,7 @@ func (c *Control) otherEndpoints() []endpoint {
 				{name: "from", description: "the revision that the client has reached; left out: all there is, as puts, then synced", number: true},
 				{name: "select", description: "KIND, or KIND:field=value; may stand several times", repeats: true, required: true},
 			},
-			response: reflect.TypeFor[laneclient.Event](), failures: []int{422}, media: watchType,
+			response: reflect.TypeFor[laneclient.Event](), failures: []int{422, 429}, media: watchType,
 		}},
 		{http.MethodGet, "/v1/explain", c.getExplain, operation{
 			summary: "Who would get a call, and why", response: explanation, failures: []int{422},

@@ -134,7 +134,7 @@ func (c *Control) postRenew(w http.ResponseWriter, r *http.Request, p params) er
 	if err != nil {
 		return err
 	}
-	c.cache.progress(id, rev)
+	c.cache.hub.progress(id, rev)
 	for _, name := range body.Lanes {
 		c.noteUse(name)
 	}

@@ -3,11 +3,13 @@ package control
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -17,8 +19,8 @@ import (
 const (
 	watchType         = "application/x-ndjson"
 	progressEvery     = time.Second
-	watchWriteTimeout = 30 * time.Second // for one chunk; a client that takes none for so long is cut off
-	watchChunkBytes   = 64 << 10
+	watchWriteTimeout = 10 * time.Second // for one chunk; a client that takes none for so long is cut off
+	watchChunkBytes   = 32 << 10
 	// baselineWord selects the baseline where a lane is asked for, as in route lines.
 	baselineWord = laneclient.BaselineWord
 )
@@ -92,50 +94,78 @@ type watchStart struct {
 }
 
 // open registers a watch and returns what it begins with, both at one revision. What
-// takes long, sorting and encoding, is done when writers can go on.
+// takes long is done when writers can go on.
 func (c *cache) open(req watchRequest, session string) (*watcher, watchStart, error) {
-	w, start, items, err := c.register(req, session)
+	w, start, missed, items, err := c.register(req, req.key(), session)
+	if w == nil {
+		return nil, start, err
+	}
 	slices.SortFunc(items, func(a, b *item) int {
 		return cmp.Or(cmp.Compare(a.changed, b.changed), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
 	for _, it := range items {
-		start.lines = append(start.lines, eventLine(laneclient.Event{
-			Type: laneclient.EventPut, Revision: it.changed, Kind: it.kind, Name: it.name, Object: it.body,
-		}))
+		start.lines = append(start.lines, it.line)
 	}
-	return w, start, err
-}
-
-func (c *cache) register(req watchRequest, session string) (*watcher, watchStart, []*item, error) {
-	w := &watcher{selected: req.selected, session: session, wake: make(chan struct{}, 1)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.hub.open >= maxWatches {
-		return nil, watchStart{}, nil, problem(http.StatusServiceUnavailable,
-			"this replica serves %d watches already: go to another one, or try again later", maxWatches)
-	}
-	start := watchStart{rev: c.rev}
-	var items []*item
-	switch {
-	case req.from == 0:
-		items = c.matching(req.selected)
-	case req.from > c.rev:
-		start.compacted = true
-	default:
-		list, ok := c.hub.since(req.from)
-		start.compacted = !ok
-		for _, ch := range list {
-			if line := ch.line(req.selected); line != nil {
-				start.lines = append(start.lines, line)
-			}
+	for _, ch := range missed {
+		if line := ch.line(w.group.selected); line != nil {
+			start.lines = append(start.lines, line)
 		}
 	}
-	if start.compacted {
-		start.lines = nil
-		return nil, start, nil, nil
+	return w, start, nil
+}
+
+// key is equal for requests that select the same.
+func (r watchRequest) key() string {
+	list := make([]string, 0, len(r.selected))
+	for s := range r.selected {
+		list = append(list, string(s.kind)+":"+s.field+"="+s.value)
 	}
-	c.hub.add(w)
-	return w, start, items, nil
+	slices.Sort(list)
+	sum := sha256.Sum256([]byte(strings.Join(list, "\n")))
+	return string(sum[:])
+}
+
+// register makes a watch known. It begins with items, or with the changes that it
+// missed; w is nil where it cannot begin.
+func (c *cache) register(req watchRequest, key, session string) (w *watcher, start watchStart, missed []*change, items []*item, err error) {
+	c.mu.RLock() // the cache stays as it is
+	defer c.mu.RUnlock()
+	start.rev = c.rev
+	if req.from == 0 {
+		items = c.matching(req.selected)
+	}
+	h := c.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := refuseWatch(h.admit(session, len(req.selected))); err != nil {
+		return nil, start, nil, nil, err
+	}
+	if req.from > 0 {
+		var ok bool
+		if missed, ok = h.since(req.from); !ok || req.from > c.rev {
+			start.compacted = true
+			return nil, start, nil, nil, nil
+		}
+	}
+	w = &watcher{session: session, wake: make(chan struct{}, 1)}
+	h.add(w, key, req.selected)
+	return w, start, missed, items, nil
+}
+
+// refuseWatch is the answer to a watch beyond a limit; nil: it is within all.
+func refuseWatch(limit string) error {
+	switch limit {
+	case tooManyWatches:
+		return typed(problem(http.StatusServiceUnavailable,
+			"this replica serves %d watches already: go to another one, or try again later", maxWatches), laneclient.ProblemUnavailable)
+	case tooManySelects:
+		return typed(problem(http.StatusServiceUnavailable,
+			"this replica's watches select by %d conditions already: go to another one, or select whole kinds", maxAllSelects), laneclient.ProblemUnavailable)
+	case tooManyOfSession:
+		return problem(http.StatusTooManyRequests,
+			"the session named in the header %s has %d watches open already: close those that are not read", laneclient.SessionHeader, maxSessionWatches)
+	}
+	return nil
 }
 
 // matching collects what is selected. It is sent in the order of its last change,
@@ -172,26 +202,6 @@ func underPrefix(names []string, prefix string) []string {
 	return names[from:to]
 }
 
-func (c *cache) close(w *watcher) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hub.remove(w)
-}
-
-// pending takes what is to be sent. rev is what the view has reached once it is;
-// asked says that a renewal waits to see it.
-func (c *cache) pending(w *watcher) (lines [][]byte, rev uint64, asked, overflow bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	lines, w.queue, w.bytes = w.queue, nil, 0
-	if w.asked && c.rev >= w.wanted {
-		w.asked, asked = false, true
-	}
-	return lines, c.rev, asked, w.overflow
-}
-
 // serveWatch answers GET /v1/watch.
 func (c *Control) serveWatch(w http.ResponseWriter, r *http.Request, _ params) error {
 	req, err := c.cache.parseWatch(r.URL.Query())
@@ -206,13 +216,13 @@ func (c *Control) serveWatch(w http.ResponseWriter, r *http.Request, _ params) e
 		return err
 	}
 	if watch != nil {
-		defer c.cache.close(watch)
+		defer c.cache.hub.remove(watch)
 	}
 	w.Header().Set("Content-Type", watchType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	s := &stream{w: w, rc: http.NewResponseController(w)}
+	s := &stream{w: w, rc: http.NewResponseController(w), chunks: &c.chunks}
 	_ = s.rc.SetReadDeadline(time.Time{}) // a watch outlives what a server allows a request
 	if start.compacted {
 		s.send(marker(laneclient.EventCompacted, start.rev))
@@ -250,38 +260,46 @@ func marker(t laneclient.EventType, rev uint64) []byte {
 // follow sends changes and progress until the client goes, is too slow, or this
 // replica stops.
 func (c *Control) follow(ctx context.Context, s *stream, w *watcher) {
+	hub := c.cache.hub
+	hub.done(w, portion{next: w.at}) // with what it began with
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	for s.err == nil {
-		due := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.stopping:
 			return
 		case <-tick.C:
-			due = true
+			hub.tick(w)
+			continue
 		case <-w.wake:
 		}
-		lines, rev, asked, overflow := c.cache.pending(w)
-		if overflow {
+		p := hub.take(w)
+		if p.compacted {
 			c.metrics.watchOverflows.Inc()
-			s.send(marker(laneclient.EventCompacted, rev))
+			s.send(marker(laneclient.EventCompacted, p.rev))
 			return
 		}
-		c.metrics.watchEvents.Add(float64(len(lines)))
-		s.send(lines...)
-		if due || asked {
-			s.send(marker(laneclient.EventProgress, rev))
+		c.metrics.watchEvents.Add(float64(len(p.lines)))
+		if p.tell {
+			p.lines = append(p.lines, marker(laneclient.EventProgress, p.rev))
 		}
+		begun := time.Now()
+		lend := time.AfterFunc(turnTime, func() { hub.lend(w, p.turn) })
+		s.send(p.lines...)
+		lend.Stop()
+		p.slow = time.Since(begun) > slowWrite
+		hub.done(w, p)
 	}
 }
 
 // stream writes lines in chunks, each with a deadline, and flushes.
 type stream struct {
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	err error // of the first write that failed; nothing follows it
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	chunks *sync.Pool // of *[]byte, for the streams of one replica: few write at once
+	err    error      // of the first write that failed; nothing follows it
 }
 
 func (s *stream) send(lines ...[]byte) {
@@ -291,15 +309,30 @@ func (s *stream) send(lines ...[]byte) {
 			size += len(lines[n])
 			n++
 		}
-		chunk := lines[0]
-		if n > 1 {
-			chunk = slices.Concat(lines[:n]...)
-		}
+		s.sendChunk(lines[:n])
 		lines = lines[n:]
-		_ = s.rc.SetWriteDeadline(time.Now().Add(watchWriteTimeout)) // in memory there is none
-		if _, s.err = s.w.Write(chunk); s.err == nil {               //nolint:gosec // lines of JSON, said so by their media type
-			s.err = s.rc.Flush()
+	}
+}
+
+func (s *stream) sendChunk(lines [][]byte) {
+	chunk := lines[0]
+	if len(lines) > 1 {
+		buf, _ := s.chunks.Get().(*[]byte)
+		if buf == nil {
+			buf = new([]byte)
 		}
+		chunk = (*buf)[:0]
+		for _, line := range lines {
+			chunk = append(chunk, line...)
+		}
+		defer func() {
+			*buf = chunk
+			s.chunks.Put(buf)
+		}()
+	}
+	_ = s.rc.SetWriteDeadline(time.Now().Add(watchWriteTimeout)) // in memory there is none
+	if _, s.err = s.w.Write(chunk); s.err == nil {               //nolint:gosec // lines of JSON, said so by their media type
+		s.err = s.rc.Flush()
 	}
 }
 
