@@ -28,9 +28,9 @@ type Gateway struct {
 	tunnels  tunnels
 	buffers  sync.Pool // of *buffer
 
-	lingering sync.WaitGroup  // connections that are about to close
-	pool      pool            // of HTTP/1.1
-	h2        *http.Transport // for gRPC
+	leaving sync.WaitGroup  // connections that are about to close, and handlers of tunnels
+	pool    pool            // of HTTP/1.1
+	h2      *http.Transport // for gRPC
 
 	pseudonym string // in Via
 	via       [3]string

@@ -29,6 +29,7 @@ type call struct {
 
 	grpc     bool
 	explain  bool
+	hijacked bool // the server does not wait for it any more; Run does
 	answered bool // no interim answer may be written any more; guarded by mu
 	mu       sync.Mutex
 	body     *upload // nil: none
@@ -202,6 +203,9 @@ func (c *call) end(ctx context.Context) {
 	took := time.Since(c.began)
 	c.g.metrics.ended(c, took)
 	c.endSpan()
+	if c.hijacked {
+		defer c.g.leaving.Done()
+	}
 	log := c.g.cfg.AccessLog
 	if log == nil {
 		return

@@ -42,7 +42,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 			return
 		}
 		s := g.newServer(handler, config)
-		listener = &serverListener{listener, &g.lingering}
+		listener = &serverListener{listener, &g.leaving}
 		servers = append(servers, s)
 		go func() { // ends with the server's Shutdown or Close below
 			if config != nil {
@@ -70,7 +70,7 @@ func (g *Gateway) Run(ctx context.Context, l Listeners) error {
 			err = errors.Join(err, e)
 		}
 	}
-	g.lingering.Wait()
+	g.leaving.Wait()
 	g.pool.close()
 	g.h2.CloseIdleConnections()
 	return err

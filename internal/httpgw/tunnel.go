@@ -170,10 +170,13 @@ func (c *clientConn) CloseWrite() error {
 
 // hijack takes the client's connection over.
 func (c *call) hijack() (*clientConn, error) {
+	c.g.leaving.Add(1) // before the server may forget us
 	conn, rw, err := c.rc.Hijack()
 	if err != nil {
+		c.g.leaving.Done()
 		return nil, fmt.Errorf("take over the client's connection: %w", err)
 	}
+	c.hijacked = true
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("take over the client's connection: %w", err)
