@@ -141,7 +141,7 @@ type present struct {
 func readPresent(ctx context.Context, c *api, kinds []laneclient.Kind) (present, error) {
 	p := present{map[string]*object{}, map[string]uint64{}}
 	for _, kind := range kinds {
-		items, err := list[json.RawMessage](ctx, c, kind, nil)
+		items, _, err := laneclient.ListRaw(ctx, c, kind, laneclient.ListOptions{})
 		if err != nil {
 			return present{}, err
 		}
@@ -264,7 +264,7 @@ func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) err
 // lanesAfter reports of a name whether there is such a lane, or will be once what is
 // wanted has been applied.
 func (c *api) lanesAfter(ctx context.Context, want []*object) (func(lane.Name) bool, error) {
-	lanes, err := list[laneclient.Lane](ctx, c, laneclient.KindLanes, nil)
+	lanes, err := list[laneclient.Lane](ctx, c, laneclient.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func (a *app) warnOfRules(ctx context.Context, c *api, want []*object) error {
 	if !slices.ContainsFunc(want, func(o *object) bool { return o.kind == laneclient.KindRules }) {
 		return nil
 	}
-	rules, err := list[laneclient.Rule](ctx, c, laneclient.KindRules, nil)
+	rules, err := list[laneclient.Rule](ctx, c, laneclient.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (c *api) apply(ctx context.Context, s step) error {
 		// One that has ended is there still, and a new one may take its place.
 		check = nil
 	}
-	return explainError(c.urls, c.Do(ctx, method, s.object.path(), in, nil, check...))
+	return c.Do(ctx, method, s.object.path(), in, nil, check...)
 }
 
 // write shows a change: the object, and of one that is changed the fields.

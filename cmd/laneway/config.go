@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -410,9 +409,8 @@ func checkURLs(field string, urls []string) []error {
 		errs = append(errs, problem(field, "is empty: give the URL of the control plane"))
 	}
 	for i, s := range urls {
-		u, err := url.Parse(s)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			errs = append(errs, problem(fmt.Sprintf("%s[%d]", field, i), "%q is no URL of a control plane: want one such as %s", s, laneclient.DefaultControl))
+		if err := laneclient.CheckControl(s); err != nil {
+			errs = append(errs, problem(fmt.Sprintf("%s[%d]", field, i), "%w", err))
 		}
 	}
 	return errs

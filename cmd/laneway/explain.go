@@ -36,12 +36,11 @@ func (a *app) explainCall() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var e laneclient.Explanation
-			query := filter("service", service, "color", color, "protocol", protocol)
-			if err := api.call(cmd.Context(), http.MethodGet, "/v1/explain?"+query.Encode(), nil, &e); err != nil {
+			e, err := laneclient.ExplainCall(cmd.Context(), api, service, color, protocol)
+			if err != nil {
 				return ofNode(err, at)
 			}
-			return a.printExplanation(e)
+			return a.printExplanation(*e)
 		},
 	}
 	c.Flags().StringVar(&service, "service", "", "`NAME` of the service that is called")
@@ -72,7 +71,7 @@ func (a *app) explainHTTP() *cobra.Command {
 				return err
 			}
 			var e laneclient.Explanation
-			if err := api.call(cmd.Context(), http.MethodPost, "/v1/explain/http", in, &e); err != nil {
+			if err := api.Do(cmd.Context(), http.MethodPost, "/v1/explain/http", in, &e); err != nil {
 				return ofNode(err, at)
 			}
 			return a.printExplanation(e)
@@ -143,7 +142,7 @@ func (a *app) at(ctx context.Context, node string) (*api, error) {
 	}
 	address := node
 	if !strings.Contains(node, ":") {
-		sessions, err := list[laneclient.Session](ctx, a.api(), laneclient.KindSessions, nil)
+		sessions, err := list[laneclient.Session](ctx, a.api(), laneclient.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -154,8 +153,7 @@ func (a *app) at(ctx context.Context, node string) (*api, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	urls := []string{address}
-	return &api{urls: urls, API: laneclient.NewAPI(laneclient.Config{Control: urls, TokenFile: a.getenv(laneclient.EnvTokenFile)})}, nil
+	return a.apiAt(address), nil
 }
 
 // adminOf is the admin address of the session that node names: by its id, its role, its
@@ -205,7 +203,7 @@ func ofNode(err error, node string) error {
 		return err
 	}
 	return fmt.Errorf("node %s not reachable at %s: name one that runs, or leave --at out to ask the control plane (%s)",
-		node, strings.Join(none.urls, ", "), sentence(none.err))
+		node, strings.Join(none.Control, ", "), none.cause())
 }
 
 func orNone(list []string) string {

@@ -46,7 +46,7 @@ A lane ends when its time is up and nobody has used it; see extend and hold.`,
 			}
 			in := laneclient.Lane{Meta: laneclient.Meta{Name: args[0]}, Parent: parent, Owner: owner, TTL: laneclient.Duration(ttl)}
 			var l laneclient.Lane
-			if err := a.api().call(cmd.Context(), http.MethodPost, "/v1/lanes", in, &l); err != nil {
+			if err := a.api().Do(cmd.Context(), http.MethodPost, "/v1/lanes", in, &l); err != nil {
 				return err
 			}
 			return a.print(l, func(w io.Writer) error {
@@ -99,7 +99,7 @@ func (a *app) laneList() *cobra.Command {
 		Example: "  laneway lane list\n  laneway lane list --all -o json   # with those that have ended",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lanes, err := list[laneclient.Lane](cmd.Context(), a.api(), laneclient.KindLanes, nil)
+			lanes, err := list[laneclient.Lane](cmd.Context(), a.api(), laneclient.ListOptions{})
 			if err != nil {
 				return err
 			}
@@ -148,20 +148,20 @@ func (a *app) laneShow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			api := a.api()
 			var v laneView
-			if err := api.call(cmd.Context(), http.MethodGet, laneclient.PathOf(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
+			if err := api.Do(cmd.Context(), http.MethodGet, laneclient.PathOf(laneclient.KindLanes, args[0]), nil, &v.Lane); err != nil {
 				return ofKind(err, "lane", args[0])
 			}
 			var err error
-			v.Instances, err = list[laneclient.Instance](cmd.Context(), api, laneclient.KindInstances, filter("lane", args[0]))
+			v.Instances, err = list[laneclient.Instance](cmd.Context(), api, laneclient.ListOptions{Lane: args[0]})
 			if err != nil {
 				return err
 			}
-			services, err := list[laneclient.Service](cmd.Context(), api, laneclient.KindServices, nil)
+			services, err := list[laneclient.Service](cmd.Context(), api, laneclient.ListOptions{})
 			if err != nil {
 				return err
 			}
 			var status laneclient.Status
-			if err := api.call(cmd.Context(), http.MethodGet, "/v1/status", nil, &status); err != nil {
+			if err := api.Do(cmd.Context(), http.MethodGet, "/v1/status", nil, &status); err != nil {
 				return err
 			}
 			domain := status.Domain
@@ -235,7 +235,7 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 
 // gateways are those that can be asked, and what they say.
 func (a *app) gateways(ctx context.Context, api *api) ([]nodeStatus, error) {
-	sessions, err := list[laneclient.Session](ctx, api, laneclient.KindSessions, nil)
+	sessions, err := list[laneclient.Session](ctx, api, laneclient.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (a *app) laneHold() *cobra.Command {
 
 func (a *app) laneAction(cmd *cobra.Command, name, action string, in any) error {
 	var l laneclient.Lane
-	if err := a.api().call(cmd.Context(), http.MethodPost, laneclient.PathOf(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
+	if err := a.api().Do(cmd.Context(), http.MethodPost, laneclient.PathOf(laneclient.KindLanes, name)+"/"+action, in, &l); err != nil {
 		return ofKind(err, "lane", name)
 	}
 	return a.print(l, func(w io.Writer) error {
@@ -304,7 +304,7 @@ func (a *app) laneDelete() *cobra.Command {
 func (a *app) deleteAll(cmd *cobra.Command, kind laneclient.Kind, word, done string, names []string) error {
 	api := a.api()
 	for _, name := range names {
-		if err := api.call(cmd.Context(), http.MethodDelete, laneclient.PathOf(kind, name), nil, nil); err != nil {
+		if err := api.Do(cmd.Context(), http.MethodDelete, laneclient.PathOf(kind, name), nil, nil); err != nil {
 			return ofKind(err, word, name)
 		}
 		if _, err := fmt.Fprintf(a.stdout, "%s %s %s\n", word, name, done); err != nil {

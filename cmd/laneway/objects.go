@@ -29,12 +29,16 @@ func someArgs(name string) cobra.PositionalArgs {
 // complete offers the names of objects of a kind to the shell.
 func (a *app) complete(kind laneclient.Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		objects, err := list[struct{ Name, Service string }](cmd.Context(), a.api(), kind, nil)
+		objects, _, err := laneclient.ListRaw(cmd.Context(), a.api(), kind, laneclient.ListOptions{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var names []string
-		for _, o := range objects {
+		for _, raw := range objects {
+			var o struct{ Name, Service string }
+			if json.Unmarshal(raw, &o) != nil {
+				continue
+			}
 			if kind == laneclient.KindInstances {
 				o.Name = o.Service + "/" + o.Name
 			}
@@ -47,12 +51,12 @@ func (a *app) complete(kind laneclient.Kind) cobra.CompletionFunc {
 }
 
 // listCommand is `list` of a kind; rows adds the table's rows.
-func listCommand[T any](a *app, kind laneclient.Kind, example string, flags func(*cobra.Command) func() []string, table func(context.Context, io.Writer, []T) error) *cobra.Command {
-	query := func() []string { return nil }
+func listCommand[T laneclient.Object](a *app, kind laneclient.Kind, example string, flags func(*cobra.Command) *laneclient.ListOptions, table func(context.Context, io.Writer, []T) error) *cobra.Command {
+	opts := &laneclient.ListOptions{}
 	c := &cobra.Command{
 		Use: "list", Short: "List " + string(kind), Example: example, Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			items, err := list[T](cmd.Context(), a.api(), kind, filter(query()...))
+			items, err := list[T](cmd.Context(), a.api(), *opts)
 			if err != nil {
 				return err
 			}
@@ -60,7 +64,7 @@ func listCommand[T any](a *app, kind laneclient.Kind, example string, flags func
 		},
 	}
 	if flags != nil {
-		query = flags(c)
+		opts = flags(c)
 	}
 	a.addOutput(c)
 	return c
@@ -73,7 +77,7 @@ func (a *app) showCommand(kind laneclient.Kind, word, example string) *cobra.Com
 		Args: exactArgs("NAME"), ValidArgsFunction: a.complete(kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var raw json.RawMessage
-			if err := a.api().call(cmd.Context(), http.MethodGet, laneclient.PathOf(kind, args[0]), nil, &raw); err != nil {
+			if err := a.api().Do(cmd.Context(), http.MethodGet, laneclient.PathOf(kind, args[0]), nil, &raw); err != nil {
 				return ofKind(err, word, args[0])
 			}
 			return a.print(raw, func(w io.Writer) error {
@@ -104,7 +108,7 @@ func newServiceCommand(a *app) *cobra.Command {
 	return groupCommand("service", "List, show and delete services", "  laneway service list",
 		listCommand(a, laneclient.KindServices, "  laneway service list\n  laneway service list -o json", nil,
 			func(ctx context.Context, w io.Writer, items []laneclient.Service) error {
-				instances, err := list[laneclient.Instance](ctx, a.api(), laneclient.KindInstances, nil)
+				instances, err := list[laneclient.Instance](ctx, a.api(), laneclient.ListOptions{})
 				if err != nil {
 					return err
 				}
@@ -131,13 +135,14 @@ func newServiceCommand(a *app) *cobra.Command {
 func newInstanceCommand(a *app) *cobra.Command {
 	return groupCommand("instance", "List, show and delete instances", "  laneway instance list --lane green",
 		listCommand(a, laneclient.KindInstances, "  laneway instance list\n  laneway instance list --service order --lane green -o json",
-			func(c *cobra.Command) func() []string {
-				laneName := c.Flags().String("lane", "", "only of this lane")
-				service := c.Flags().String("service", "", "only of this service")
-				return func() []string { return []string{"lane", *laneName, "service", *service} }
+			func(c *cobra.Command) *laneclient.ListOptions {
+				var opts laneclient.ListOptions
+				c.Flags().StringVar(&opts.Lane, "lane", "", "only of this lane")
+				c.Flags().StringVar(&opts.Service, "service", "", "only of this service")
+				return &opts
 			},
 			func(ctx context.Context, w io.Writer, items []laneclient.Instance) error {
-				lanes, err := list[laneclient.Lane](ctx, a.api(), laneclient.KindLanes, nil)
+				lanes, err := list[laneclient.Lane](ctx, a.api(), laneclient.ListOptions{})
 				if err != nil {
 					return err
 				}

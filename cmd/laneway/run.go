@@ -158,7 +158,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		if _, ok := errors.AsType[*lane.NameError](err); ok {
 			return usageError(err)
 		}
-		return startError(p.Control, err)
+		return startError(err)
 	}
 	exit, err := superviseSignals(running, signals, p.Drain)
 	if refused, ok := errors.AsType[*deploy.RefusedError](err); ok {
@@ -174,11 +174,11 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 }
 
 // startError tells how to reach the control plane where that is what failed.
-func startError(urls []string, err error) error {
+func startError(err error) error {
 	if _, ok := errors.AsType[*deploy.LocalError](err); ok {
 		return err
 	}
-	return explainError(urls, err)
+	return explainError(err)
 }
 
 // unserved is the error of a process that ended without having listened.

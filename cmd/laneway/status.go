@@ -54,18 +54,18 @@ func (a *app) status(ctx context.Context) (*statusView, error) {
 	api := a.api()
 	var v statusView
 	began := time.Now()
-	if err := api.call(ctx, http.MethodGet, "/v1/status", nil, &v.Status); err != nil {
+	if err := api.Do(ctx, http.MethodGet, "/v1/status", nil, &v.Status); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	sessions, err := list[laneclient.Session](ctx, api, laneclient.KindSessions, nil)
+	sessions, err := list[laneclient.Session](ctx, api, laneclient.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	offset := v.Time.Sub(began.Add(took / 2))
 	nodes := nodesOf(sessions)
 	askNodes(ctx, nodes, offset)
-	v.Nodes = append(a.askReplicas(ctx, api.urls, &v.Status, offset), nodes...)
+	v.Nodes = append(a.askReplicas(ctx, &v.Status, offset), nodes...)
 	for _, n := range v.Nodes {
 		if n.Asked && !n.OK && n.Name != v.Node { // whose own problems are there already
 			v.OK = false
@@ -77,10 +77,10 @@ func (a *app) status(ctx context.Context) (*statusView, error) {
 
 // askReplicas asks each replica of the control plane, by the URLs that are named, and
 // adds what others than the first have to say to its status.
-func (a *app) askReplicas(ctx context.Context, urls []string, all *laneclient.Status, offset time.Duration) []nodeStatus {
+func (a *app) askReplicas(ctx context.Context, all *laneclient.Status, offset time.Duration) []nodeStatus {
 	var nodes []nodeStatus
 	answered := map[string]bool{}
-	for _, u := range urls {
+	for _, u := range a.controlURLs() {
 		n := nodeStatus{Name: "control", Role: "control", Address: strings.TrimPrefix(u, "http://"), Asked: true}
 		one, skew, err := a.askReplica(ctx, u)
 		if err != nil {

@@ -105,6 +105,22 @@ type ListOptions struct {
 // page; pages are read one after the other, so that an object may be missing or old
 // that changed meanwhile.
 func ListAll[T Object](ctx context.Context, d Doer, opts ListOptions) (objects []T, revision uint64, err error) {
+	raw, revision, err := ListRaw(ctx, d, KindOf[T](), opts)
+	if err != nil {
+		return nil, 0, err
+	}
+	objects = make([]T, len(raw))
+	for i := range raw {
+		if err := json.Unmarshal(raw[i], &objects[i]); err != nil {
+			return nil, 0, fmt.Errorf("read an object of kind %s: %w", KindOf[T](), err)
+		}
+	}
+	return objects, revision, nil
+}
+
+// ListRaw is [ListAll] of any kind, also of one that this version does not know, and
+// leaves the objects as the control plane sends them.
+func ListRaw(ctx context.Context, d Doer, kind Kind, opts ListOptions) (objects []json.RawMessage, revision uint64, err error) {
 	query := url.Values{}
 	set := func(key, value string) {
 		if value != "" {
@@ -118,20 +134,14 @@ func ListAll[T Object](ctx context.Context, d Doer, opts ListOptions) (objects [
 	}
 	for {
 		var page List
-		path := "/v1/" + string(KindOf[T]())
+		path := "/v1/" + string(kind)
 		if len(query) > 0 {
 			path += "?" + query.Encode()
 		}
 		if err := d.Do(ctx, http.MethodGet, path, nil, &page); err != nil {
 			return nil, 0, err
 		}
-		for _, raw := range page.Items {
-			var obj T
-			if err := json.Unmarshal(raw, &obj); err != nil {
-				return nil, 0, fmt.Errorf("read an object of kind %s: %w", KindOf[T](), err)
-			}
-			objects = append(objects, obj)
-		}
+		objects = append(objects, page.Items...)
 		if page.Next == "" || page.Next == query.Get("after") {
 			return objects, page.Revision, nil
 		}

@@ -118,7 +118,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for n, raw := range c.Control {
-		_, err := parseControl(raw)
+		err := CheckControl(raw)
 		add(fmt.Sprintf("Control[%d]", n), err)
 	}
 	if c.Service != "" {
@@ -147,6 +147,13 @@ func (c *Config) Validate() error {
 		add("SnapshotFile", errors.New("is for clients with All: others need a part of the registry only"))
 	}
 	return errors.Join(errs...)
+}
+
+// CheckControl says whether raw can be one of Config.Control, and what is wrong where it
+// cannot.
+func CheckControl(raw string) error {
+	_, err := parseControl(raw)
+	return err
 }
 
 func parseControl(raw string) (*url.URL, error) {
