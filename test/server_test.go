@@ -172,7 +172,7 @@ func TestCheck(t *testing.T) {
 	}
 	write("domian: x\n")
 	_, stderr, status = cli(t, nil, "", "check", "--config", file)
-	if status != 1 || !strings.Contains(stderr, "line 1: key domian not found") {
+	if status != 1 || !strings.Contains(stderr, file+":1: domian: is no key: want one of ") {
 		t.Errorf("exit status %d and %q, want that there is no such key", status, stderr)
 	}
 }

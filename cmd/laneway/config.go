@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -234,13 +235,19 @@ func (c *config) readFile(path string) error {
 	}
 	listen := maps.Clone(c.Listen)
 	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return errors.New(path + separator(err) + yamlText(err))
+	}
+	if err := checkYAML(path, &doc, reflect.TypeFor[config]()); err != nil {
+		return err
+	}
+	if err := doc.Decode(c); err != nil {
 		return fmt.Errorf("%s: %w", path, yamlError(err))
 	}
 	maps.Copy(listen, c.Listen) // the file's entries go over the defaults
 	c.Listen = listen
-	if err := dec.Decode(new(config)); !errors.Is(err, io.EOF) {
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: has a second document; write all into one", path)
 	}
 	return nil

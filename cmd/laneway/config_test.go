@@ -71,13 +71,76 @@ func TestConfigUnknownKeys(t *testing.T) {
 	if err == nil {
 		t.Fatal("unknown keys were taken")
 	}
-	for _, want := range []string{"line 3", "trust", "line 4", "rols"} {
+	for _, want := range []string{"yaml:3: gateway.edge.trust: is no key: want one of tls, trusted", "yaml:4: rols: is no key: want one of ", "roles"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q says nothing of %q", err, want)
 		}
 	}
 	if strings.Contains(err.Error(), "main.") {
 		t.Errorf("%q speaks of our types", err)
+	}
+}
+
+// TestConfigMistyped: each value of a wrong type is told with its place, what it is and
+// what it should be.
+func TestConfigMistyped(t *testing.T) {
+	const file = `roles: control
+listen: [gateway]
+data: {dir: /x}
+drain: 10
+log: loud
+gateway:
+  edge:
+    trusted: {a: b}
+    tls: [cert]
+  access_log: maybe
+  signing:
+    - id: [k]
+    - k2
+  aliases: [[x]]
+registry_peers: 127.0.0.1:7701
+cluster: c1
+cluster: c2
+`
+	_, err := load(t, map[string]string{"HOME": "/h"}, file)
+	want := []string{
+		`:1: roles: is "control": want a list, as in [a, b]`,
+		`:2: listen: is a list: want a block of keys, each with a text`,
+		`:3: data: is a block of keys: want a text`,
+		`:4: drain: "10" is no duration: write a number with a unit, such as 10s`,
+		`:5: log: is "loud": want a block with the keys format, level`,
+		`:8: gateway.edge.trusted: is a block of keys: want a list, as in [a, b]`,
+		`:9: gateway.edge.tls: is a list: want a block with the keys cert, client_ca, key`,
+		`:10: gateway.access_log: is "maybe": want true or false`,
+		`:12: gateway.signing[0].id: is a list: want a text`,
+		`:13: gateway.signing[1]: is "k2": want a block with the keys file, id`,
+		`:14: gateway.aliases[0]: is a list: want a text`,
+		`:15: registry_peers: is "127.0.0.1:7701": want a list, as in [a, b]`,
+		`:17: cluster: stands there twice, before in line 16: leave one out`,
+	}
+	got := flatten(err)
+	if len(got) != len(want) {
+		t.Errorf("got %d mistakes, want %d:\n%v", len(got), len(want), err)
+	}
+	for i, text := range want {
+		if i < len(got) && !strings.HasSuffix(got[i].Error(), "laneway.yaml"+text) {
+			t.Errorf("mistake %d is %q, want %q", i, got[i], text)
+		}
+	}
+	for name, tt := range map[string]struct{ file, want string }{
+		"no block":    {"control\n", `:1: the configuration: is "control": want a block with the keys `},
+		"no YAML":     {"roles: [control\n", "laneway.yaml:1: did not find expected"},
+		"two of them": {"cluster: a\n---\ncluster: b\n", "has a second document"},
+	} {
+		if _, err := load(t, map[string]string{"HOME": "/h"}, tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+	for _, file := range []string{"", "# nothing\n", "data:\ncluster: 7\n", "gateway: &g {access_log: yes}\n", "x: 1\n"} {
+		_, err := load(t, map[string]string{"HOME": "/h"}, file)
+		if (err == nil) != (file != "x: 1\n") {
+			t.Errorf("%q: %v", file, err)
+		}
 	}
 }
 
