@@ -24,7 +24,7 @@ type invariants struct {
 
 // fate is what became of a message.
 type fate struct {
-	times    int // dispatched
+	times    int // dispatched, since a reset
 	settled  bool
 	out      bool // with a consumer
 	returned bool // by a consumer, since it was dispatched
@@ -178,12 +178,17 @@ func (v *invariants) wrote(w *consume.Write, a *consume.Answer) {
 			v.start[w.Partition] = m.From
 			for msg, f := range v.fates {
 				if msg.Partition == w.Partition {
-					f.settled, f.freed = false, true
+					f.settled, f.times = false, 0 // it is as if it were new
 				}
 			}
 			for s := range v.firsts {
 				if s.p == w.Partition {
 					delete(v.firsts, s)
+				}
+			}
+			for t := range v.terms {
+				if t.p == w.Partition {
+					delete(v.terms, t)
 				}
 			}
 		case consume.Take, consume.Release, consume.Split, consume.Merge:

@@ -354,10 +354,10 @@ func (p *process) move() bool {
 		p.answer()
 	case len(p.writes) > 0 && reach("writes"):
 		p.send()
-	case reach("views") && p.w.registry.View(p.w.cfg.Group).Revision > p.viewed:
-		p.view()
 	case reach("records") && p.newRecord():
 		p.records()
+	case reach("views") && p.w.registry.View(p.w.cfg.Group).Revision > p.viewed:
+		p.view()
 	case !p.held["reads"] && p.read():
 	default:
 		return false

@@ -189,6 +189,9 @@ func (w *stage) group(args []string) error {
 		}
 	}
 	for _, t := range strings.Split(topics, ",") {
+		if t == "" { // those that there are
+			continue
+		}
 		name, count, _ := strings.Cut(t, ":")
 		n, err := strconv.ParseInt(count, 10, 32)
 		if err != nil {

@@ -51,7 +51,7 @@ func (p *process) act(a consume.Action) {
 		if n != len(p.out) {
 			w.say("%s takes %d of %s out of its consumers' hands: %s", p.name, n-len(p.out), cursorWords(a.Cursor), words(string(a.Why)))
 		} else if a.Why == consume.WhyGone {
-			w.say("%s drops %s: it is another's now", p.name, cursorWords(a.Cursor))
+			w.say("%s drops %s: the record does not name it", p.name, cursorWords(a.Cursor))
 		}
 	case *consume.Requeue:
 		p.follow(a.Run, a.Offset, a.Message, "for another try")
