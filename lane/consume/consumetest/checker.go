@@ -1,0 +1,457 @@
+package consumetest
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// checker counts every message of every color of a history against what is promised. It sees
+// what goes into and out of the cores and what the registry holds, and knows nothing of how
+// a Core works.
+type checker struct {
+	groups    []*checkGroup
+	clock     func() (time.Duration, int)
+	violation *Violation // the first one
+	ancestors map[lane.Name]map[lane.Name]bool
+	endedOnce map[lane.Name]bool // lanes that were over at some time
+	endedAt   map[lane.Name]bool // that are over now
+	known     map[lane.Name]bool // lanes that there were
+	forced    map[string]bool    // sessions that ended before their time
+	counts    checkCounts
+	appends   int
+}
+
+// checkCounts are figures for coverage.
+type checkCounts struct {
+	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, unflagged, dispatches int
+}
+
+type checkGroup struct {
+	cfg    consume.Config
+	dead   map[string]bool
+	origin map[string]string // of the topics that it reads
+	parts  map[consume.Partition]*checkPart
+	order  []*checkPart
+	actors []*actor
+	topics []string
+}
+
+// actor is one process's part in one group, as the checker sees it.
+type actor struct {
+	name     string
+	group    int
+	policy   consume.LossPolicy
+	sessions []string // that it had, the present one last
+	lost     bool
+	dead     bool
+	view     *consume.View
+	members  []consume.Member
+	learned  map[consume.Partition]uint64 // the newest revision of a record that it was told of
+	unknown  map[lane.Name]time.Duration  // strict colors: since when its pictures have no such lane
+	halted   map[consume.Partition]bool
+	runs     map[uint64]*checkPart // which partition a run reads
+}
+
+// checkPart is one partition as one group reads it.
+type checkPart struct {
+	g        *checkGroup
+	id       consume.Partition
+	messages []*fate // ascending
+	record   *consume.Record
+	revision uint64
+	notes    map[lane.Name]*consume.Note
+	terms    map[lane.Name]*term   // of each cursor
+	past     map[lane.Name][]*term // those that a loss ended
+	first    map[lane.Name]int64   // the highest offset that was dispatched first, by color
+	resolved []int64               // what the engine said of the start
+	broken   bool
+	losses   int
+	start    int64
+	overs    map[lane.Name]bool // strict colors that were buried with good reason
+}
+
+// term is the time that one session holds one cursor.
+type term struct {
+	session string
+	lane    lane.Name
+	lossy   bool // its take was from a session that was gone
+	from    int64
+	last    map[lane.Name]int64 // the highest offset dispatched, by color
+	record  *consume.Record     // the last record that names it, once it is over
+	taken   uint64              // the revision of the take that ended it
+}
+
+// fate is what became of one message in one group.
+type fate struct {
+	msg     *consume.Message
+	n       int    // how often a holder dispatched it
+	permit  bool   // it may be dispatched by a holder
+	back    bool   // its consumer gave it back
+	freedBy *actor // who took its cursor when it was freed by a loss
+	loose   bool   // freed by a loss and not dispatched since
+	settled bool
+	gone    bool // deleted, or before the group's start
+	foreign bool // the group's filter does not want it
+	hands   []handed
+}
+
+// handed is a message with a consumer.
+type handed struct {
+	by     *actor
+	run    uint64
+	lane   lane.Name
+	at     time.Duration
+	zombie bool
+	state  handState
+}
+
+type handState uint8
+
+const (
+	inFlight  handState = iota
+	storing             // on its way to another topic
+	given               // given back
+	done                // settled
+	cut                 // its run was given up
+	abandoned           // its process or session is gone
+)
+
+func newChecker(groups []consume.Config, _ bool) *checker {
+	k := &checker{
+		ancestors: map[lane.Name]map[lane.Name]bool{}, endedOnce: map[lane.Name]bool{}, endedAt: map[lane.Name]bool{},
+		known: map[lane.Name]bool{}, forced: map[string]bool{},
+		clock: func() (time.Duration, int) { return 0, 0 },
+	}
+	for _, cfg := range groups {
+		g := &checkGroup{
+			cfg: cfg, origin: map[string]string{}, dead: map[string]bool{}, parts: map[consume.Partition]*checkPart{},
+		}
+		for _, t := range cfg.Topics {
+			g.origin[t.Name] = t.Name
+			g.topics = append(g.topics, t.Name)
+			if t.Retry != "" {
+				g.origin[t.Retry] = t.Name
+				g.topics = append(g.topics, t.Retry)
+			}
+			g.dead[t.Dead] = true
+		}
+		k.groups = append(k.groups, g)
+	}
+	return k
+}
+
+// fail keeps the first violation.
+func (k *checker) fail(rule, format string, args ...any) {
+	if k.violation == nil {
+		at, step := k.clock()
+		k.violation = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), At: at, Step: step}
+	}
+}
+
+func (g *checkGroup) part(id consume.Partition) *checkPart {
+	p := g.parts[id]
+	if p == nil {
+		p = &checkPart{
+			g: g, id: id, notes: map[lane.Name]*consume.Note{}, terms: map[lane.Name]*term{},
+			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{},
+		}
+		g.parts[id] = p
+		g.order = append(g.order, p)
+	}
+	return p
+}
+
+// find gives a message by its offset, or nil.
+func (p *checkPart) find(offset int64) *fate {
+	i := sort.Search(len(p.messages), func(i int) bool { return p.messages[i].msg.Offset >= offset })
+	if i < len(p.messages) && p.messages[i].msg.Offset == offset {
+		return p.messages[i]
+	}
+	return nil
+}
+
+func (k *checker) actor(group int, name string) *actor {
+	cfg := &k.groups[group].cfg
+	policy := cfg.OnLoss
+	if policy == consume.LossDefault {
+		policy = consume.LossContinue
+		if cfg.Ordered {
+			policy = consume.LossHold
+		}
+	}
+	a := &actor{
+		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
+		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
+	}
+	k.groups[group].actors = append(k.groups[group].actors, a)
+	return a
+}
+
+// appended is told of every message that a log was given.
+func (k *checker) appended(m *consume.Message) {
+	k.appends++
+	for _, g := range k.groups {
+		if g.origin[m.Partition.Topic] == "" {
+			continue
+		}
+		p := g.part(m.Partition)
+		if p.broken {
+			continue
+		}
+		f := &fate{msg: m, permit: true, foreign: g.cfg.Filter != nil && !g.cfg.Filter(m)}
+		p.messages = append(p.messages, f)
+		if p.noted(f) && !f.exempt() {
+			k.fail("I1", "%s: message %d is new, and the note of its cursor says that it is settled", p.name(), m.Offset)
+		}
+	}
+}
+
+func (p *checkPart) name() string { return p.g.cfg.Group + " " + p.id.String() }
+
+// exempt reports whether nobody has to settle a message.
+func (f *fate) exempt() bool { return f.settled || f.gone || f.foreign }
+
+// owning is the cursor that a message belongs to by a record.
+func owning(r *consume.Record, m *consume.Message) lane.Name {
+	if r == nil || m.Color == lane.Baseline {
+		return consume.Main
+	}
+	if e, ok := r.Colors[m.Color]; ok && m.Offset >= e.From {
+		return m.Color
+	}
+	return consume.Main
+}
+
+func says(n *consume.Note, offset int64) bool {
+	return n != nil && offset < n.Pos && !slices.Contains(n.Left, offset)
+}
+
+// noted reports whether the note of a message's cursor says that it is settled.
+func (p *checkPart) noted(f *fate) bool { return says(p.notes[owning(p.record, f.msg)], f.msg.Offset) }
+
+// deleted is told of offsets that are there no longer.
+func (k *checker) deleted(id consume.Partition, from, to int64) {
+	for _, g := range k.groups {
+		p := g.parts[id]
+		if p == nil {
+			continue
+		}
+		for _, f := range p.messages {
+			if f.msg.Offset >= from && f.msg.Offset < to {
+				f.gone = true
+			}
+		}
+	}
+}
+
+// broke is told that a log is another one now, or has lost its end.
+func (k *checker) broke(id consume.Partition) {
+	for _, g := range k.groups {
+		if g.origin[id.Topic] != "" {
+			g.part(id).broken = true
+		}
+	}
+}
+
+func (k *checker) laneUp(name, parent lane.Name) {
+	k.known[name] = true
+	delete(k.endedAt, name)
+	if k.ancestors[name] == nil {
+		k.ancestors[name] = map[lane.Name]bool{}
+	}
+	if parent != lane.Baseline {
+		k.ancestors[name][parent] = true
+	}
+}
+
+func (k *checker) laneDown(name lane.Name) { k.endedOnce[name], k.endedAt[name] = true, true }
+
+// mayRun reports whether a lane is one that could own a color at some time.
+func (k *checker) mayRun(l, color lane.Name) bool {
+	if l == color {
+		return true
+	}
+	for up := range k.ancestors[color] {
+		if up != color && k.mayRun(l, up) {
+			return true
+		}
+	}
+	return false
+}
+
+// session is told that an actor goes on under a session.
+func (k *checker) session(a *actor, id string) { a.sessions = append(a.sessions, id) }
+
+// revoked is told that a session is ended though it could still be renewed.
+func (k *checker) revoked(id string) { k.forced[id] = true }
+
+// sessionEnded is told that a session is not in the registry any more.
+func (k *checker) sessionEnded(id string) {
+	for _, g := range k.groups {
+		for _, a := range g.actors {
+			if slices.Contains(a.sessions, id) {
+				g.abandon(a)
+			}
+		}
+	}
+}
+
+// crashed is told that an actor is no more.
+func (k *checker) crashed(a *actor) {
+	a.dead = true
+	k.groups[a.group].abandon(a)
+}
+
+// abandon notes that what an actor has in flight counts as lost.
+func (g *checkGroup) abandon(a *actor) {
+	for _, p := range g.order {
+		for _, f := range p.messages {
+			for i := range f.hands {
+				if h := &f.hands[i]; h.by == a && (h.state == inFlight || h.state == storing) {
+					h.state = abandoned
+				}
+			}
+		}
+	}
+}
+
+func (k *checker) alarmed(a *actor, al *consume.Alarm) {
+	if al.Kind == consume.AlarmTruncated {
+		if p := k.groups[a.group].parts[al.Partition]; p == nil || !p.broken {
+			k.fail("ALARM", "%s says that the log of %s was truncated, and it was not", a.name, al.Partition)
+		}
+		a.halted[al.Partition] = true
+	}
+}
+
+// resolving and resolved are told of a start that is turned into an offset.
+func (k *checker) resolving(a *actor, r consume.Resolve) {
+	g := k.groups[a.group]
+	want := g.cfg.Start
+	for _, t := range g.cfg.Topics {
+		if r.Partition.Topic == t.Retry || r.Partition.Topic == t.Name && r.Partition.Index >= t.Partitions {
+			want = consume.Start{}
+		}
+	}
+	if r.Start != want {
+		k.fail("I1", "%s lets %s begin at %+v, not at %+v", a.name, r.Partition, r.Start, want)
+	}
+}
+
+func (k *checker) resolved(group int, id consume.Partition, offset int64) {
+	p := k.groups[group].part(id)
+	p.resolved = append(p.resolved, offset)
+}
+
+// told is told of every event before its Core is.
+func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
+	switch e := e.(type) {
+	case *consume.Recorded:
+		a.learned[e.Partition] = max(a.learned[e.Partition], e.Revision)
+	case *consume.Viewed:
+		k.viewed(a, now, e.View)
+	case *consume.LeaseLost:
+		a.lost = true
+	case *consume.Opened:
+		a.lost = false
+	case *consume.Settled:
+		k.spoke(a, e.Run, e.Offset, done)
+	case *consume.Returned:
+		k.spoke(a, e.Run, e.Offset, given)
+	case *consume.Failed:
+		if k.retries(a, e) {
+			k.spoke(a, e.Run, e.Offset, storing)
+		} else {
+			k.spoke(a, e.Run, e.Offset, given)
+		}
+	}
+}
+
+func (k *checker) retries(a *actor, e *consume.Failed) bool {
+	p, _ := k.withConsumer(a, e.Run, e.Offset)
+	if p == nil {
+		return false
+	}
+	for _, t := range k.groups[a.group].cfg.Topics {
+		if t.Name == k.groups[a.group].origin[p.id.Topic] {
+			return t.Retry != ""
+		}
+	}
+	return false
+}
+
+func (k *checker) viewed(a *actor, now time.Duration, v *consume.View) {
+	if a.view != nil && v.Revision < a.view.Revision {
+		return
+	}
+	a.view = v
+	for _, c := range []lane.Name{strictLane, strictNone} {
+		if _, known := v.Lanes[c]; known {
+			delete(a.unknown, c)
+		} else if _, since := a.unknown[c]; !since {
+			a.unknown[c] = now
+		}
+	}
+}
+
+// withConsumer finds a message that a run of an actor has handed out.
+func (k *checker) withConsumer(a *actor, run uint64, offset int64) (*checkPart, *handed) {
+	p := a.runs[run]
+	if p == nil {
+		return nil, nil
+	}
+	if f := p.find(offset); f != nil {
+		for i := range f.hands {
+			if h := &f.hands[i]; h.by == a && h.run == run && h.state != given && h.state != done {
+				return p, h
+			}
+		}
+	}
+	return nil, nil
+}
+
+// spoke is told what became of a message that was with a consumer.
+func (k *checker) spoke(a *actor, run uint64, offset int64, to handState) {
+	p, h := k.withConsumer(a, run, offset)
+	if p == nil {
+		return
+	}
+	f := p.find(offset)
+	live := h.state == inFlight || h.state == storing || h.state == abandoned && !a.dead
+	if to == done {
+		f.settled = true
+	}
+	if h.state == cut {
+		return // nobody listens any more
+	}
+	if to == given && live && !h.zombie {
+		f.permit, f.back = true, true
+	}
+	h.state = to
+}
+
+// withdrawn is told that a run was given up. What outlasted the hand-over time-out may be
+// dispatched again.
+func (k *checker) withdrawn(a *actor, now time.Duration, run uint64) {
+	p := a.runs[run]
+	if p == nil {
+		return
+	}
+	for _, f := range p.messages {
+		for i := range f.hands {
+			h := &f.hands[i]
+			if h.by != a || h.run != run || h.state != inFlight && h.state != storing && h.state != abandoned {
+				continue
+			}
+			if !h.zombie && h.state != abandoned && now-h.at >= p.g.cfg.HandoverTimeout {
+				f.permit = true
+			}
+			h.state = cut
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package consumetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// holderOf is who holds a cursor by a record.
+func holderOf(r *consume.Record, cursor lane.Name) (consume.Holder, bool) {
+	if r == nil {
+		return consume.Holder{}, false
+	}
+	if cursor == consume.Main {
+		return r.Main, true
+	}
+	e, ok := r.Colors[cursor]
+	return e.Holder, ok
+}
+
+// fetches is told which partition a run reads.
+func (k *checker) fetches(a *actor, f *consume.Fetch) {
+	a.runs[f.Run] = k.groups[a.group].part(f.Partition)
+}
+
+// dispatched is told of every message that is handed to a consumer. It returns how often
+// this one was before.
+func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) int {
+	g := k.groups[a.group]
+	p, m := g.part(d.Message.Partition), d.Message
+	f := p.find(m.Offset)
+	k.counts.dispatches++
+	switch {
+	case f == nil || f.msg != m:
+		k.fail("LOG", "%s dispatches %s, and the log that it speaks of has no such message", a.name, describe(m))
+	case f.foreign:
+		k.fail("I1", "%s dispatches %s, which the group's filter does not want", a.name, describe(m))
+	case m.Offset < p.start:
+		k.fail("I1", "%s dispatches %s, below the group's start %d", a.name, describe(m), p.start)
+	case a.halted[p.id]:
+		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
+	default:
+		a.runs[d.Run] = p
+		k.allowed(a, p, d)
+		k.counted(a, p, f, now, d)
+	}
+	if f == nil {
+		return 0
+	}
+	return len(f.hands)
+}
+
+// allowed checks what an actor itself knows: whether it may dispatch at all, and to whom.
+func (k *checker) allowed(a *actor, p *checkPart, d *consume.Dispatch) {
+	color, topic := d.Message.Color, p.g.origin[p.id.Topic]
+	switch {
+	case a.lost && a.policy == consume.LossHold:
+		k.fail("I3", "%s dispatches %s though its lease may have run out and the group holds", a.name, describe(d.Message))
+	case a.view == nil || a.view.Group.Paused:
+		k.fail("I2", "%s dispatches %s though the group is paused", a.name, describe(d.Message))
+	case color.Strict() && d.Lane != color:
+		k.fail("I2", "%s dispatches %s, of a strict lane, to %q", a.name, describe(d.Message), d.Lane)
+	case !slices.ContainsFunc(a.members, func(m consume.Member) bool {
+		return m.Lane == d.Lane && slices.Contains(m.Topics, topic)
+	}):
+		k.fail("I2", "%s dispatches %s to %q, where it has no member for %s", a.name, describe(d.Message), d.Lane, topic)
+	case d.Cursor != consume.Main && d.Cursor != color:
+		k.fail("I2", "%s dispatches %s with the cursor of %s", a.name, describe(d.Message), d.Cursor)
+	case d.Cursor == consume.Main && d.Lane != lane.Baseline:
+		k.fail("I2", "%s dispatches %s with main to %q", a.name, describe(d.Message), d.Lane)
+	}
+	if a.lost || color == lane.Baseline {
+		return // it goes on as before
+	}
+	if d.Cursor == consume.Main {
+		if _, there := p.record.Colors[color]; there {
+			return // below from
+		}
+	}
+	if o, _ := rightfulOwner(a.view.Lanes, a.view.Members, func(s string) bool { return a.view.Sessions[s] }, topic, color); o != d.Lane {
+		k.fail("I2", "%s dispatches %s to %q, and by its own picture it is %q's", a.name, describe(d.Message), d.Lane, o)
+	}
+}
+
+// rightfulOwner is the owner of a color by the words of the protocol. tomb is whether only
+// tombstones make it so.
+func rightfulOwner(lanes map[lane.Name]consume.Lane, members []consume.Member, alive func(string) bool,
+	topic string, color lane.Name,
+) (owner lane.Name, tomb bool) {
+	if color.Strict() || color == lane.Baseline {
+		return color, false
+	}
+	at := color
+	for range len(lanes) + 1 {
+		l, known := lanes[at]
+		if !known {
+			return lane.Baseline, false
+		}
+		found, real := false, false
+		for _, m := range members {
+			if m.Lane == at && !l.Ended && m.Generation == l.Generation && slices.Contains(m.Topics, topic) &&
+				(m.Session == "" || alive(m.Session)) {
+				found, real = true, real || m.Session != ""
+			}
+		}
+		if found {
+			return at, !real
+		}
+		if at = l.Parent; at == lane.Baseline {
+			break
+		}
+	}
+	return lane.Baseline, false
+}
+
+// counted checks a dispatch against the whole history, and makes it part of it.
+func (k *checker) counted(a *actor, p *checkPart, f *fate, now time.Duration, d *consume.Dispatch) {
+	if k.violation != nil {
+		return
+	}
+	holder, there := holderOf(p.record, d.Cursor)
+	zombie := !there || !slices.Contains(a.sessions, holder.Session) || holder.Lane != d.Lane
+	if zombie {
+		k.beyond(a, p, f, d)
+	} else {
+		k.asHolder(a, p, f, d)
+	}
+	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, at: now, zombie: zombie})
+}
+
+// beyond checks what a process does with a cursor that is not its own by the record: only
+// one that was cut off may, with what was taken from it, until it learns of the take.
+func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
+	var t *term
+	for _, o := range p.past[d.Cursor] {
+		if slices.Contains(a.sessions, o.session) && o.lane == d.Lane {
+			t = o
+		}
+	}
+	switch {
+	case t == nil:
+		k.fail("I2", "%s dispatches %s with cursor %q for %q; the record names %s", a.name, describe(d.Message), d.Cursor, d.Lane, describeRecord(p.record))
+		return
+	case a.learned[p.id] >= t.taken:
+		k.fail("I3", "%s dispatches %s, and it knows that the cursor was taken", a.name, describe(d.Message))
+		return
+	case !a.lost && !k.forced[t.session]:
+		k.fail("FENCE", "%s dispatches %s under a session that is gone, and by its clock it is not", a.name, describe(d.Message))
+		return
+	case owning(t.record, f.msg) != d.Cursor:
+		k.fail("STRUCT", "%s dispatches %s with cursor %q, and by the record that it knew it belongs to another one", a.name, describe(d.Message), d.Cursor)
+		return
+	}
+	for _, h := range f.hands {
+		if h.by == a && h.run == d.Run && h.state != given {
+			k.fail("I3", "%s, cut off, dispatches %s a second time", a.name, describe(d.Message))
+			return
+		}
+	}
+	k.counts.zombies++
+}
+
+// asHolder checks what a holder does.
+func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
+	m := d.Message
+	t := p.terms[d.Cursor]
+	if own := owning(p.record, m); own != d.Cursor {
+		k.fail("STRUCT", "%s dispatches %s with cursor %q, and it belongs to %q", a.name, describe(m), d.Cursor, own)
+		return
+	}
+	if !f.permit {
+		k.fail("I3", "%s dispatches %s again (%s)", a.name, describe(m), describeHands(f))
+		return
+	}
+	switch again := f.n > 0; {
+	case again && !d.Redelivered && (!f.loose || f.freedBy == a):
+		k.fail("I3", "%s dispatches %s again and does not say so (%s)", a.name, describe(m), describeHands(f))
+		return
+	case again && !d.Redelivered:
+		k.counts.unflagged++
+	case !again && d.Redelivered && p.losses == 0:
+		k.fail("I3", "%s says that %s may have been dispatched before, and nothing was lost", a.name, describe(m))
+		return
+	case again:
+		k.counts.redelivered++
+	}
+	k.order(a, p, f, d, t)
+	if p.g.cfg.Ordered {
+		k.alone(a, p, f, d)
+	}
+	f.n++
+	f.permit, f.back, f.loose = false, false, false
+}
+
+// order checks that offsets go up: the first dispatches of a color over all holders, and all
+// within one holder's time.
+func (k *checker) order(a *actor, p *checkPart, f *fate, d *consume.Dispatch, t *term) {
+	color, offset := f.msg.Color, f.msg.Offset
+	if top, any := p.first[color]; f.n == 0 {
+		if any && offset < top {
+			k.fail("I4", "%s dispatches %s for the first time, after %d of that color", a.name, describe(f.msg), top)
+		}
+		p.first[color] = max(top, offset)
+	}
+	if d.Cursor != consume.Main && d.Lane == lane.Baseline { // it goes on where main stood
+		if main := p.terms[consume.Main]; main != nil && slices.Contains(a.sessions, main.session) {
+			t = main
+		}
+	}
+	last, any := t.last[color]
+	if any && offset <= last && !f.back {
+		k.fail("I4", "%s dispatches %s after %d of that color", a.name, describe(f.msg), last)
+	}
+	if !any || offset > last {
+		t.last[color] = offset
+	}
+}
+
+// alone checks an ordered group: nothing of a color goes to one lane while something lower
+// of it is in flight with another.
+func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
+	for _, o := range p.messages {
+		if o.msg.Offset >= f.msg.Offset {
+			return
+		}
+		if o.msg.Color != f.msg.Color {
+			continue
+		}
+		for _, h := range o.hands {
+			if h.state == inFlight && !h.zombie && (h.by != a || h.lane != d.Lane) {
+				k.fail("I4+", "%s dispatches %s to %q while %d is in flight with %s for %q", a.name, describe(f.msg), d.Lane,
+					o.msg.Offset, h.by.name, h.lane)
+				return
+			}
+		}
+	}
+}
+
+// requeued is told of a message that is to be retried.
+func (k *checker) requeued(a *actor, run uint64, offset int64, m *consume.Message) {
+	p := a.runs[run]
+	if p == nil || p.find(offset) == nil {
+		k.fail("RETRY", "%s retries offset %d of run %d, which it has not", a.name, offset, run)
+		return
+	}
+	was := p.find(offset).msg
+	delays := p.g.cfg.RetryDelays
+	switch origin := p.g.origin[p.id.Topic]; {
+	case m.Color != was.Color || m.Attempt != was.Attempt+1 || m.ID == "" || m.Origin == nil || m.Error == "":
+		k.fail("RETRY", "%s retries %s as %s", a.name, describe(was), describe(m))
+	case p.g.origin[m.Partition.Topic] != origin || m.Partition.Topic == origin:
+		k.fail("RETRY", "%s retries %s in topic %s", a.name, describe(was), m.Partition.Topic)
+	case was.Attempt >= len(delays) || m.Delay != delays[was.Attempt]:
+		k.fail("RETRY", "%s retries %s after %v", a.name, describe(was), m.Delay)
+	case !k.isStoring(a, p, run, offset):
+		k.fail("RETRY", "%s retries %s, which did not fail", a.name, describe(was))
+	}
+}
+
+func (k *checker) isStoring(a *actor, p *checkPart, run uint64, offset int64) bool {
+	return slices.ContainsFunc(p.find(offset).hands, func(h handed) bool {
+		return h.by == a && h.run == run && h.state == storing
+	})
+}
+
+// buried is told of a message that goes to the dead letters.
+func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
+	p := a.runs[b.Run]
+	if p == nil || p.find(b.Offset) == nil {
+		k.fail("RETRY", "%s buries offset %d of run %d, which it has not", a.name, b.Offset, b.Run)
+		return
+	}
+	f := p.find(b.Offset)
+	if b.Message.Color != f.msg.Color || b.Message.Origin == nil || !p.g.dead[b.Message.Partition.Topic] {
+		k.fail("RETRY", "%s buries %s as %s", a.name, describe(f.msg), describe(b.Message))
+		return
+	}
+	color := f.msg.Color
+	lanes := map[lane.Name]consume.Lane{}
+	if a.view != nil {
+		lanes = a.view.Lanes
+	}
+	l, known := lanes[color]
+	since, unknown := a.unknown[color]
+	switch {
+	case b.Why == consume.BuryAttempts:
+		if f.msg.Attempt < len(p.g.cfg.RetryDelays) || !k.isStoring(a, p, b.Run, b.Offset) {
+			k.fail("RETRY", "%s buries %s, which has attempts left", a.name, describe(f.msg))
+		}
+		return
+	case !color.Strict():
+		k.fail("I2", "%s buries %s, which is of no strict lane", a.name, describe(f.msg))
+		return
+	case known && l.Ended, unknown && now-since >= p.g.cfg.UnknownStrict:
+		p.overs[color] = true
+	case !p.overs[color]: // else it was on its way to the dead letters already
+		k.fail("I1", "%s buries %s, whose lane is not over", a.name, describe(f.msg))
+		return
+	}
+	if !f.permit && !slices.ContainsFunc(p.past[owning(p.record, f.msg)], func(t *term) bool { return slices.Contains(a.sessions, t.session) }) {
+		k.fail("I3", "%s buries %s, which is with somebody already (%s)", a.name, describe(f.msg), describeHands(f))
+		return
+	}
+	f.permit, f.back, f.loose = false, false, false
+	f.n++
+	p.first[color] = max(p.first[color], f.msg.Offset)
+	f.hands = append(f.hands, handed{by: a, run: b.Run, at: now, state: storing})
+}

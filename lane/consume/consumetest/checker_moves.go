@@ -1,0 +1,302 @@
+package consumetest
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// landing is a write that took place, with what the registry holds after it.
+type landing struct {
+	group    int
+	by       *actor
+	at, sent time.Duration
+	write    *consume.Write
+	record   *consume.Record
+	revision uint64
+	notes    map[lane.Name]*consume.Note
+	alive    func(session string) bool
+}
+
+// landed checks a write by what it changed, not by what it says of itself.
+func (k *checker) landed(l landing) {
+	p := k.groups[l.group].part(l.write.Partition)
+	before := p.record
+	was := make([]lane.Name, len(p.messages))
+	noted := make([]bool, len(p.messages))
+	for i, f := range p.messages {
+		was[i], noted[i] = owning(before, f.msg), p.noted(f)
+	}
+	oldNotes := p.notes
+	p.record, p.revision, p.notes = l.record, l.revision, l.notes
+	if before == nil {
+		k.created(p, &l)
+	}
+	rewound := before != nil && before.Reset != l.record.Reset
+	if rewound {
+		k.rewound(p)
+	} else if before != nil {
+		k.writers(p, &l, before, oldNotes)
+	}
+	k.holders(p, &l, before)
+	for i, f := range p.messages {
+		if rewound {
+			break
+		}
+		now := p.noted(f)
+		if noted[i] && !now && !f.gone && !f.foreign {
+			k.fail("NOTE", "%s: the note said that %d is settled, and after write %d of %s it says so no longer", p.name(), f.msg.Offset, l.write.ID, l.by.name)
+		}
+		if to := owning(p.record, f.msg); to != was[i] && f.n > 0 && !f.loose && !f.exempt() {
+			k.fail("STRUCT", "%s: %d was dispatched and is not settled, and it went from cursor %q to %q", p.name(), f.msg.Offset, was[i], to)
+		} else if to != was[i] && f.n > 0 && !f.loose && !now && !f.gone {
+			k.fail("STRUCT", "%s: %d is settled, and it went from cursor %q to %q whose note does not say so", p.name(), f.msg.Offset, was[i], to)
+		}
+	}
+	k.safe(p)
+}
+
+// safe checks that no unsettled message is settled by its cursor's note.
+func (k *checker) safe(p *checkPart) {
+	for _, f := range p.messages {
+		if !f.exempt() && p.noted(f) {
+			k.fail("I1", "%s: %d is not settled, and the note of cursor %q says that it is: %s", p.name(), f.msg.Offset,
+				owning(p.record, f.msg), describeNote(p.notes[owning(p.record, f.msg)]))
+			return
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(p.notes)) {
+		n := p.notes[c]
+		if n.Pos < 0 || len(n.Left) > 0 && (!slices.IsSorted(n.Left) || n.Left[len(n.Left)-1] >= n.Pos) {
+			k.fail("NOTE", "%s: the note of cursor %q is %s", p.name(), c, describeNote(n))
+		}
+	}
+	if p.notes[consume.Main] == nil {
+		k.fail("NOTE", "%s: there is no note of main", p.name())
+	}
+	for _, c := range slices.Sorted(maps.Keys(p.record.Colors)) {
+		if p.notes[c] == nil {
+			k.fail("NOTE", "%s: there is no note of %s, which is split off", p.name(), c)
+		}
+	}
+}
+
+func (k *checker) created(p *checkPart, l *landing) {
+	n := l.notes[consume.Main]
+	if n == nil || !slices.Contains(p.resolved, n.Pos) || len(n.Left) > 0 || len(l.record.Colors) > 0 {
+		k.fail("I1", "%s: is created with %s and main's note %s; the engine said %v", p.name(), describeRecord(l.record), describeNote(n), p.resolved)
+		return
+	}
+	p.start = n.Pos
+	for _, f := range p.messages {
+		f.gone = f.gone || f.msg.Offset < p.start
+	}
+}
+
+// rewound begins the history of a partition anew.
+func (k *checker) rewound(p *checkPart) {
+	n := p.notes[consume.Main]
+	if n == nil || len(n.Left) > 0 || len(p.record.Colors) > 0 {
+		k.fail("NOTE", "%s: a reset leaves %s and main's note %s", p.name(), describeRecord(p.record), describeNote(n))
+		return
+	}
+	p.start = n.Pos
+	p.losses++
+	clear(p.first)
+	for _, t := range p.terms {
+		clear(t.last)
+	}
+	for _, f := range p.messages {
+		if f.msg.Offset < p.start {
+			f.settled = true
+			continue
+		}
+		f.settled, f.permit, f.n, f.loose = false, true, 0, true
+		for i := range f.hands {
+			if f.hands[i].state != done {
+				f.hands[i].state = cut
+			}
+		}
+	}
+}
+
+// writers checks that a note is written by who holds its cursor, before the write or by it.
+func (k *checker) writers(p *checkPart, l *landing, before *consume.Record, notes map[lane.Name]*consume.Note) {
+	for _, n := range l.write.Notes {
+		old, _ := holderOf(before, n.Cursor)
+		now, there := holderOf(l.record, n.Cursor)
+		main := before.Main.Session == l.write.Session
+		_, wasThere := holderOf(before, n.Cursor)
+		switch split := !wasThere && there; {
+		case split:
+			if !main || n.Note == nil || n.Note.Pos != l.record.Colors[n.Cursor].From || len(n.Note.Left) > 0 {
+				k.fail("NOTE", "%s: %s splits %s with note %s", p.name(), l.by.name, n.Cursor, describeNote(n.Note))
+			}
+		case old.Session != l.write.Session && now.Session != l.write.Session:
+			k.fail("NOTE", "%s: %s writes the note of cursor %q, which %s holds", p.name(), l.by.name, n.Cursor, old)
+		case now.Session != old.Session && !now.None() && !slices.Contains(l.by.sessions, old.Session) && notes[n.Cursor] != nil && n.Note != nil &&
+			(n.Note.Pos != notes[n.Cursor].Pos || !slices.Equal(n.Note.Left, notes[n.Cursor].Left)):
+			k.fail("NOTE", "%s: %s takes cursor %q and writes its note", p.name(), l.by.name, n.Cursor)
+		}
+	}
+}
+
+// holders checks every change of hands.
+func (k *checker) holders(p *checkPart, l *landing, before *consume.Record) {
+	cursors := []lane.Name{consume.Main}
+	for c := range l.record.Colors {
+		cursors = append(cursors, c)
+	}
+	if before != nil {
+		for c := range before.Colors {
+			if _, still := l.record.Colors[c]; !still {
+				cursors = append(cursors, c)
+			}
+		}
+	}
+	slices.Sort(cursors[1:])
+	for _, c := range cursors {
+		old, was := holderOf(before, c)
+		now, is := holderOf(l.record, c)
+		switch {
+		case was && !is:
+			k.merged(p, l, c, old, before)
+		case !was && is && before != nil:
+			k.split(p, l, c, before)
+		}
+		if was && is && old == now {
+			continue
+		}
+		if was && !old.None() && is && now.None() {
+			k.released(p, l, c, old, before)
+		}
+		if is && !now.None() {
+			k.taken(p, l, c, old, now, before)
+		} else {
+			delete(p.terms, c)
+		}
+	}
+	for c, e := range l.record.Colors { // before main is given up, so are the colors that are behind it
+		if h := e.Holder; !h.None() && h.Lane == lane.Baseline && h.Session != l.record.Main.Session &&
+			before != nil && before.Main.Session == h.Session && l.write.Session == h.Session {
+			k.fail("STRUCT", "%s: %s gives up main and still runs %s for the baseline", p.name(), l.by.name, c)
+		}
+	}
+}
+
+func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.Holder, before *consume.Record) {
+	switch {
+	case !old.None() && old.Session == now.Session:
+		k.fail("MOVE", "%s: cursor %q goes from %s to %s without a release", p.name(), c, old, now)
+	case !old.None() && l.alive(old.Session):
+		k.fail("MOVE", "%s: cursor %q is taken from %s, whose session lives", p.name(), c, old)
+	case now.Session != l.write.Session:
+		k.fail("MOVE", "%s: %s lets %s hold cursor %q", p.name(), l.by.name, now, c)
+	case c == consume.Main && now.Lane != lane.Baseline:
+		k.fail("I2", "%s: main is taken for %q", p.name(), now.Lane)
+	case c != consume.Main && now.Lane != lane.Baseline && !k.mayRun(now.Lane, c):
+		k.fail("I2", "%s: %s is taken for %q, which never could own it", p.name(), c, now.Lane)
+	case c != consume.Main && now.Lane == lane.Baseline && l.record.Main.Session != now.Session:
+		k.fail("MOVE", "%s: %s is taken for the baseline by %s, and main is held by %s", p.name(), c, now, l.record.Main)
+	}
+	t := &term{session: now.Session, lane: now.Lane, last: map[lane.Name]int64{}}
+	if n := p.notes[c]; n != nil {
+		t.from = n.Pos
+		if len(n.Left) > 0 {
+			k.counts.takesWithLeft++
+		}
+	}
+	t.lossy = !old.None()
+	if prev := p.terms[c]; t.lossy && prev != nil {
+		prev.taken, prev.record = p.revision, before
+		p.past[c] = append(p.past[c], prev)
+	}
+	if t.lossy {
+		k.loss(p, l, c)
+	}
+	p.terms[c] = t
+	if main := p.terms[consume.Main]; c != consume.Main && main != nil && now.Lane == lane.Baseline {
+		delete(main.last, c)
+	}
+}
+
+// loss sets free what the lost holder had handed out and had not noted when it was replaced.
+func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
+	p.losses++
+	k.counts.lossyTakes++
+	for _, f := range p.messages {
+		if owning(p.record, f.msg) != c || f.n == 0 || p.noted(f) {
+			continue
+		}
+		f.permit, f.loose, f.freedBy = true, true, l.by
+		for i := range f.hands {
+			if h := &f.hands[i]; h.by != l.by && (h.state == inFlight || h.state == storing) {
+				h.state = abandoned
+			}
+		}
+	}
+}
+
+// released checks that nothing of the cursor is in flight that did not outlast its time.
+func (k *checker) released(p *checkPart, l *landing, c lane.Name, old consume.Holder, before *consume.Record) {
+	if old.Session != l.write.Session {
+		k.fail("MOVE", "%s: %s releases cursor %q of %s", p.name(), l.by.name, c, old)
+	}
+	for _, f := range p.messages {
+		if owning(before, f.msg) != c {
+			continue
+		}
+		for _, h := range f.hands {
+			if (h.state == inFlight || h.state == storing) && !h.zombie && h.by == l.by {
+				k.fail("I4", "%s: %s releases cursor %q while %d is in flight", p.name(), l.by.name, c, f.msg.Offset)
+				return
+			}
+		}
+	}
+}
+
+// split checks that the color begins where main stands: below it everything of the color has
+// been main's.
+func (k *checker) split(p *checkPart, l *landing, c lane.Name, before *consume.Record) {
+	if before.Main.Session != l.write.Session {
+		k.fail("MOVE", "%s: %s splits %s off, and main is held by %s", p.name(), l.by.name, c, before.Main)
+		return
+	}
+	from := l.record.Colors[c].From
+	main := p.terms[consume.Main]
+	if main == nil || p.broken {
+		return
+	}
+	if from < main.from {
+		k.fail("STRUCT", "%s: %s is split off from %d, and main began at %d", p.name(), c, from, main.from)
+		return
+	}
+	for _, f := range p.messages {
+		if m := f.msg; m.Color == c && m.Offset >= main.from && m.Offset < from && !f.exempt() && (f.n == 0 || f.loose) {
+			k.fail("STRUCT", "%s: %s is split off from %d, and main has not come to %d", p.name(), c, from, m.Offset)
+			return
+		}
+		if m := f.msg; m.Offset >= from && f.n > 0 && !f.loose && owning(before, m) == consume.Main && !f.gone {
+			k.fail("STRUCT", "%s: %s is split off from %d, and main has dispatched %d", p.name(), c, from, m.Offset)
+			return
+		}
+	}
+}
+
+func (k *checker) merged(p *checkPart, l *landing, c lane.Name, old consume.Holder, before *consume.Record) {
+	if before.Reset != l.record.Reset {
+		return
+	}
+	n := p.notes[consume.Main]
+	switch {
+	case old.Session != l.write.Session || before.Main.Session != l.write.Session || old.Lane != lane.Baseline:
+		k.fail("MOVE", "%s: %s merges %s, which %s holds, and %s main", p.name(), l.by.name, c, old, before.Main)
+	case p.notes[c] != nil:
+		k.fail("NOTE", "%s: %s is merged, and its note is still there", p.name(), c)
+	case n != nil && len(n.Left) > 0:
+		k.counts.mergesWithLeft++
+	}
+}

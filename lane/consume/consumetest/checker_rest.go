@@ -1,0 +1,217 @@
+package consumetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// truth is how things really are when all is quiet.
+type truth struct {
+	now    time.Duration
+	lanes  map[lane.Name]consume.Lane
+	groups []truthGroup
+	alive  func(session string) bool
+	actors []*actor   // that are up
+	stuck  *lane.Name // whose consumers settle nothing at present
+}
+
+type truthGroup struct {
+	members    []consume.Member
+	partitions map[string]int32
+	reset      *consume.Reset
+}
+
+// missing is what is not as it has to be.
+type missing struct{ rule, what string }
+
+func missed(rule, format string, args ...any) *missing {
+	return &missing{rule, fmt.Sprintf(format, args...)}
+}
+
+// atRest checks what must hold some time after all has become quiet; nil: all is well.
+func (k *checker) atRest(t *truth) *missing {
+	for i, g := range k.groups {
+		tg := &t.groups[i]
+		for _, topic := range g.topics {
+			for n := range tg.partitions[topic] {
+				p := g.part(consume.Partition{Topic: topic, Index: n})
+				if m := k.partAtRest(t, tg, p); m != nil {
+					return m
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (t *truth) isStuck(l lane.Name) bool { return t.stuck != nil && *t.stuck == l }
+
+// serves reports whether a lane has a live member for a topic that can run a cursor.
+func (t *truth) serves(tg *truthGroup, l lane.Name, topic string) bool {
+	return slices.ContainsFunc(tg.members, func(m consume.Member) bool {
+		return m.Lane == l && m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) &&
+			(l == lane.Baseline || !t.lanes[l].Ended && t.lanes[l].Generation == m.Generation)
+	})
+}
+
+// actorOf finds who has a session.
+func (t *truth) actorOf(group int, session string) *actor {
+	for _, a := range t.actors {
+		if a.group == group && len(a.sessions) > 0 && a.sessions[len(a.sessions)-1] == session {
+			return a
+		}
+	}
+	return nil
+}
+
+func (k *checker) partAtRest(t *truth, tg *truthGroup, p *checkPart) *missing {
+	topic := p.g.origin[p.id.Topic]
+	if !slices.ContainsFunc(tg.members, func(m consume.Member) bool {
+		return m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) && t.serves(tg, m.Lane, topic)
+	}) {
+		return nil // nobody is there
+	}
+	if p.record == nil {
+		return missed("I1", "%s has no record", p.name())
+	}
+	if m := k.mainAtRest(t, tg, p, topic); m != nil {
+		return m
+	}
+	if p.broken {
+		return nil
+	}
+	for _, f := range p.messages {
+		if m := k.messageAtRest(t, tg, p, f, topic); m != nil {
+			return m
+		}
+	}
+	return k.colorsAtRest(t, tg, p, topic)
+}
+
+// mainAtRest checks that main is held by who should hold it.
+func (k *checker) mainAtRest(t *truth, tg *truthGroup, p *checkPart, topic string) *missing {
+	h := p.record.Main
+	a := t.actorOf(slices.Index(k.groups, p.g), h.Session)
+	switch {
+	case h.None() || !t.alive(h.Session) || a == nil:
+		return missed("I1", "%s: main is held by %s", p.name(), h)
+	case p.broken:
+		if !a.halted[p.id] && t.serves(tg, lane.Baseline, topic) && !t.isStuck(lane.Baseline) {
+			return missed("ALARM", "%s is another log, and %s does not say so", p.name(), a.name)
+		}
+		return nil
+	case t.serves(tg, lane.Baseline, topic) && !a.reads(lane.Baseline, topic):
+		return missed("I2", "%s: main is held by %s, which has no member in the baseline", p.name(), a.name)
+	}
+	if r := tg.reset; r != nil {
+		if _, named := r.Offsets[p.id]; named && p.record.Reset != r.ID && !t.isStuck(lane.Baseline) {
+			return missed("RESET", "%s was not reset", p.name())
+		}
+	}
+	return nil
+}
+
+func (a *actor) reads(l lane.Name, topic string) bool {
+	return slices.ContainsFunc(a.members, func(m consume.Member) bool {
+		return m.Lane == l && slices.Contains(m.Topics, topic)
+	})
+}
+
+// over reports whether a strict color's messages belong to the dead letters.
+func (k *checker) over(t *truth, p *checkPart, color lane.Name) bool {
+	if !color.Strict() || !slices.ContainsFunc(p.g.cfg.Topics, func(c consume.Topic) bool {
+		return c.Name == p.g.origin[p.id.Topic] && c.Dead != ""
+	}) {
+		return false
+	}
+	l, known := t.lanes[color]
+	return known && l.Ended || !known && color.Strict()
+}
+
+// messageAtRest checks that a message is settled, and that its cursor's note says so.
+func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate, topic string) *missing {
+	if f.gone || f.msg.Offset < p.start {
+		return nil
+	}
+	color := f.msg.Color
+	cursor := owning(p.record, f.msg)
+	holder, _ := holderOf(p.record, cursor)
+	owner, tomb := rightfulOwner(t.lanes, tg.members, t.alive, topic, color)
+	if t.isStuck(holder.Lane) || t.isStuck(owner) || tomb && t.stuck != nil {
+		return nil
+	}
+	for _, h := range f.hands {
+		if t.isStuck(h.lane) {
+			return nil // it may be with that lane still
+		}
+	}
+	if t.stuck != nil && *t.stuck == lane.Baseline && p.g.cfg.Ordered && cursor == consume.Main {
+		return nil // an ordered group waits at a split
+	}
+	if !f.settled && !f.foreign {
+		switch {
+		case k.over(t, p, color):
+		case cursor != consume.Main || f.n == 0 && owner != lane.Baseline:
+			if !t.serves(tg, owner, topic) {
+				return nil // it waits for a member of its owner
+			}
+		case color.Strict():
+		case !t.serves(tg, lane.Baseline, topic):
+			return nil
+		}
+		return missed("I1", "%s: %s is not settled; the record is %s, its cursor's note %s; it is %q's (%s)", p.name(), describe(f.msg),
+			describeRecord(p.record), describeNote(p.notes[cursor]), owner, describeHands(f))
+	}
+	if !p.noted(f) && !holder.None() && !f.foreign && !f.waits(t) {
+		return missed("NOTE", "%s: %s is settled, and the note of cursor %q does not say so: %s; the record is %s", p.name(),
+			describe(f.msg), cursor, describeNote(p.notes[cursor]), describeRecord(p.record))
+	}
+	return nil
+}
+
+// waits reports whether something may keep a note from being written: only while a lane is
+// stuck.
+func (f *fate) waits(t *truth) bool { return t.stuck != nil }
+
+// colorsAtRest checks that every color is run by its owner, and that no color is split off
+// that need not be.
+func (k *checker) colorsAtRest(t *truth, tg *truthGroup, p *checkPart, topic string) *missing {
+	group := slices.Index(k.groups, p.g)
+	for c, l := range t.lanes {
+		_, there := p.record.Colors[c]
+		if !there && !l.Ended && t.serves(tg, c, topic) && t.stuck == nil {
+			return missed("I2", "%s: %s has a member, and the color is not split off", p.name(), c)
+		}
+	}
+	for c, e := range p.record.Colors {
+		owner, tomb := rightfulOwner(t.lanes, tg.members, t.alive, topic, c)
+		if t.isStuck(owner) || t.isStuck(e.Holder.Lane) || tomb || t.isStuck(lane.Baseline) {
+			continue
+		}
+		if owner == lane.Baseline || k.over(t, p, c) {
+			if t.serves(tg, lane.Baseline, topic) && t.stuck == nil {
+				return missed("I2", "%s: %s is split off, and it is the baseline's; the record is %s", p.name(), c, describeRecord(p.record))
+			}
+			continue
+		}
+		if !t.serves(tg, owner, topic) {
+			continue
+		}
+		a := t.actorOf(group, e.Holder.Session)
+		if e.Holder.Lane != owner || a == nil || !a.reads(owner, topic) {
+			return missed("I2", "%s: %s is %q's, and it is held by %s", p.name(), c, owner, e.Holder)
+		}
+	}
+	return nil
+}
+
+// finalCounts checks that the checker has seen every message of every color.
+func (k *checker) finalCounts(appended int) {
+	if k.appends != appended {
+		k.fail("COUNT", "the logs were given %d messages, and the checker saw %d", appended, k.appends)
+	}
+}

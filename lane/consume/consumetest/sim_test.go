@@ -1,0 +1,110 @@
+package consumetest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "the seed that TestSeed replays; 0: none")
+	seedsFlag = flag.Uint64("seeds", 0, "how many seeds TestSimulation runs; 0: as many as CI does")
+	fromFlag  = flag.Uint64("from", 1, "the first of them")
+	fullFlag  = flag.Bool("full", false, "TestSeed does not shrink")
+)
+
+// replay is the command that shows a seed again.
+func replay(seed uint64) string {
+	return fmt.Sprintf("go test ./consume/consumetest -run '^TestSeed$' -v -seed %d", seed)
+}
+
+// sweep runs seeds on all processors and gives the first that fails, by number.
+func sweep(from, n uint64, cfg Config) (Coverage, *Result) {
+	total := newCoverage()
+	var mu sync.Mutex
+	var worst *Result
+	var next atomic.Uint64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			sum := newCoverage()
+			for {
+				i := next.Add(1) - 1
+				if i >= n {
+					break
+				}
+				c := cfg
+				c.Seed = from + i
+				r := Simulate(c)
+				sum.Add(&r.Coverage)
+				if r.Violation != nil {
+					mu.Lock()
+					if worst == nil || r.Seed < worst.Seed {
+						worst = &r
+					}
+					mu.Unlock()
+					next.Store(n)
+				}
+			}
+			mu.Lock()
+			total.Add(&sum)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return total, worst
+}
+
+// TestSimulation runs many histories, each checked as a whole; and checks that all kinds of
+// moves and faults were among them.
+func TestSimulation(t *testing.T) {
+	n := *seedsFlag
+	full := n == 0
+	if full {
+		n = ciSeeds
+	}
+	cover, bad := sweep(*fromFlag, n, Config{})
+	if bad != nil {
+		t.Fatalf("seed %d: %s\nreplay: %s", bad.Seed, bad.Violation, replay(bad.Seed))
+	}
+	var table strings.Builder
+	cover.Print(&table)
+	t.Logf("%d seeds\n%s", n, table.String())
+	if !full {
+		return
+	}
+	for _, thin := range cover.Thin(ciCommon, ciRare) {
+		t.Error(thin)
+	}
+}
+
+// TestSeed replays one seed, makes it as small as it gets, and prints what happens in it.
+func TestSeed(t *testing.T) {
+	if *seedFlag == 0 {
+		r := Simulate(Config{Seed: 1, Trace: true})
+		if len(r.Trace) == 0 {
+			t.Fatal("there is no trace")
+		}
+		return
+	}
+	cfg := Config{Seed: *seedFlag}
+	r := Simulate(cfg)
+	if r.Violation == nil {
+		t.Logf("seed %d holds", cfg.Seed)
+		return
+	}
+	if !*fullFlag {
+		cfg = Shrink(cfg)
+	}
+	cfg.Trace = true
+	r = Simulate(cfg)
+	for _, line := range r.Trace {
+		fmt.Fprintln(os.Stdout, line)
+	}
+	t.Fatalf("seed %d: %s", cfg.Seed, r.Violation)
+}
