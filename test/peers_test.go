@@ -222,7 +222,7 @@ func TestRegistryPeersTLS(t *testing.T) {
 	p.servers[2].has(t, "order")
 
 	addr := strings.TrimPrefix(p.args[0][3], "registry=")
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // it is about who calls
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := d.DialContext(ctx, "tcp", addr)

@@ -44,7 +44,7 @@ func (y *yamlCheck) value(n *yaml.Node, t reflect.Type, path string) {
 	case n.IsZero(), n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
 		return // as if it were not there
 	}
-	if reads, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
+	if reads, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(t)); ok {
 		if n.Kind != yaml.ScalarNode {
 			y.bad(n, path, "is %s: want %s", given(n), wanted(t))
 		} else if err := reads.UnmarshalText([]byte(n.Value)); err != nil {

@@ -49,7 +49,7 @@ func (e *OutError) Error() string {
 }
 
 // Is says that it is [ErrUnavailable].
-func (e *OutError) Is(target error) bool { return target == ErrUnavailable } //nolint:errorlint // errors.Is unwraps
+func (e *OutError) Is(target error) bool { return target == ErrUnavailable }
 
 // Unwrap gives Err.
 func (e *OutError) Unwrap() error { return e.Err }

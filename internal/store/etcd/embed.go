@@ -85,8 +85,8 @@ var errLate = errors.New("etcd has not come up in time")
 
 // passing says whether what kept etcd from starting can end by itself.
 func passing(err error) bool {
-	var room *roomError
-	return errors.As(err, &room) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, errLate)
+	_, room := errors.AsType[*roomError](err)
+	return room || errors.Is(err, syscall.ENOSPC) || errors.Is(err, errLate)
 }
 
 func defaults(cfg *Config) {
@@ -118,8 +118,7 @@ func (m *member) run(ctx context.Context, first chan<- error) {
 			tell(first, err)
 			m.out(ctx, err)
 			pause := retry.Next()
-			var room *roomError
-			if errors.As(err, &room) {
+			if _, room := errors.AsType[*roomError](err); room {
 				pause = roomEvery
 			}
 			wait(ctx, pause)
@@ -147,10 +146,10 @@ func (m *member) out(ctx context.Context, err error) {
 		m.store.disconnect(store.ErrClosed)
 		return
 	}
-	var room *roomError
 	reason := "the registry's etcd has failed and will be started again"
+	_, room := errors.AsType[*roomError](err)
 	switch {
-	case errors.As(err, &room):
+	case room:
 		reason = "the registry is out of service until its disk has room"
 	case errors.Is(err, syscall.ENOSPC):
 		reason = "the registry's disk is full: it is out of service until there is room"

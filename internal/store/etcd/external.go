@@ -21,7 +21,7 @@ func openExternal(ctx context.Context, cfg Config) (*Store, error) {
 	err := s.dial(ctx, cfg)
 	if err != nil && cfg.Patient && errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
 		s.missing(ctx, cfg, err)
-		s.watches.Go(func() { s.redial(cfg) }) //nolint:contextcheck // the store outlives ctx
+		s.watches.Go(func() { s.redial(cfg) })
 		return s, nil
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) dial(ctx context.Context, cfg Config) error {
 	if err == nil {
 		if err = s.answers(ctx, client); err == nil {
 			conn := client.ActiveConnection()
-			s.connect(newLink(s.life, client, pb.NewWatchClient(conn), pb.NewLeaseClient(conn)))
+			s.connect(newLink(s.life, client, pb.NewWatchClient(conn), pb.NewLeaseClient(conn))) //nolint:contextcheck // outlives ctx
 			return nil
 		}
 		_ = client.Close() // the first error says more

@@ -93,8 +93,9 @@ func (m *member) start(ctx context.Context) (*life, error) {
 	}
 	m.disk.check()
 	m.keepRoom(ctx)
-	l.link = newLink(m.store.life, v3client.New(l.server.Server), adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(l.server.Server)),
-		adapter.LeaseServerToLeaseClient(v3rpc.NewQuotaLeaseServer(l.server.Server)))
+	watch := adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(l.server.Server))
+	leases := adapter.LeaseServerToLeaseClient(v3rpc.NewQuotaLeaseServer(l.server.Server))
+	l.link = newLink(ctx, v3client.New(l.server.Server), watch, leases)
 	l.link.server, l.link.fuse = l.server.Server, l.fuse
 	return l, nil
 }

@@ -32,7 +32,7 @@ func newLink(life context.Context, client *clientv3.Client, watch pb.WatchClient
 	l := &link{client: client, watch: watch}
 	l.life, l.end = context.WithCancel(life)
 	for i := range l.renewers {
-		l.renewers[i] = newRenewer(l.life, leases, &l.calls)
+		l.renewers[i] = newRenewer(l.life, leases, &l.calls) //nolint:contextcheck // it derives from life
 	}
 	return l
 }
