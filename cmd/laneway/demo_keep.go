@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/demo"
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // demoSettleWait bounds how long the routes may take to be new ones after a
@@ -60,11 +62,14 @@ func (s *demoStage) watch(ctx context.Context, w io.Writer, painted bool) error 
 }
 
 // settled sends requests until none of them has anything to do with a process
-// that has ended: who calls it hears of that a moment later than the registry.
+// that has ended: who calls it hears of that a moment later than the registry. A
+// request that nobody can serve has not; whoever could not pass it on must have known
+// so before it was sent.
 func (s *demoStage) settled(ctx context.Context) []demo.Route {
 	deadline := time.Now().Add(demoSettleWait)
 	tick := time.NewTicker(demoEntryRetry)
 	defer tick.Stop()
+	ends := map[lane.Name]int{} // by color: after how many visits nobody can go on
 	for {
 		var routes []demo.Route
 		broken := false
@@ -73,8 +78,17 @@ func (s *demoStage) settled(ctx context.Context) []demo.Route {
 			if err != nil {
 				route.Error = err.Error()
 			}
-			broken = broken || route.Error != "" && !strings.Contains(route.Error, "no instance of")
 			routes = append(routes, route)
+			if route.Error == "" {
+				continue
+			}
+			if at, known := ends[color]; known && at == len(route.Visits) {
+				continue
+			}
+			broken = true
+			if s.ends(ctx, route) {
+				ends[color] = len(route.Visits)
+			}
 		}
 		if !broken || time.Now().After(deadline) {
 			return routes
@@ -85,4 +99,32 @@ func (s *demoStage) settled(ctx context.Context) []demo.Route {
 			return routes
 		}
 	}
+}
+
+// ends reports whether the last that a request has got to knows of nobody to pass it on
+// to. It is asked itself: others hear of changes at other moments.
+func (s *demoStage) ends(ctx context.Context, route demo.Route) bool {
+	links := demo.Chain()
+	if len(route.Visits) >= len(links) {
+		return false
+	}
+	node := laneclient.RoleGateway
+	if n := len(route.Visits); n > 0 {
+		node = route.Visits[n-1].Instance
+	}
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.server.control}})
+	defer func() { _ = api.Close() }()
+	sessions, _, err := laneclient.ListAll[laneclient.Session](ctx, api, laneclient.ListOptions{})
+	if err != nil {
+		return false
+	}
+	admin, err := adminOf(node, sessions)
+	if err != nil {
+		return false
+	}
+	at := laneclient.NewAPI(laneclient.Config{Control: []string{"http://" + admin}})
+	defer func() { _ = at.Close() }()
+	next := links[len(route.Visits)]
+	why, err := laneclient.ExplainCall(ctx, at, next.Service, string(route.Color), next.Protocol)
+	return err == nil && (why.Reason == string(lane.ReasonNone) || why.Reason == string(lane.ReasonStrictNo))
 }
