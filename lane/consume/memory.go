@@ -421,7 +421,7 @@ func (m *Memory) Mirrored(group string, color lane.Name, p Partition) (int64, bo
 	return o, ok
 }
 
-// Caps: a Memory can do all there is.
+// Caps are all there are.
 func (m *Memory) Caps() Caps {
 	return Caps{FilterColor: true, Delay: true, Dedup: true, Mirror: true, Grow: true}
 }

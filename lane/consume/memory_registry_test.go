@@ -170,7 +170,6 @@ func TestMemoryProcessCutOff(t *testing.T) {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 		a.Cut()
-		begin := time.Now()
 		if _, err := a.Move(ctx, &Write{Group: "billing", Partition: orders(0)}); !errors.Is(err, ErrDoubt) {
 			t.Errorf("a move out of reach: %v", err)
 		}
@@ -186,7 +185,7 @@ func TestMemoryProcessCutOff(t *testing.T) {
 			t.Errorf("in reach again: %s for %s", id, left)
 		}
 		a.Cut()
-		begin = time.Now()
+		begin := time.Now()
 		time.Sleep(8 * time.Second)
 		if id, left := a.Session(); id != "s1" || left != 0 {
 			t.Errorf("after 8 s: %s for %s", id, left)

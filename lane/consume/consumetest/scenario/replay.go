@@ -188,7 +188,7 @@ func (w *stage) group(args []string) error {
 			return errCommand
 		}
 	}
-	for _, t := range strings.Split(topics, ",") {
+	for t := range strings.SplitSeq(topics, ",") {
 		if t == "" { // those that there are
 			continue
 		}
