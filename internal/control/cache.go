@@ -78,7 +78,8 @@ type cache struct {
 	leader   side               // value: the node that leads; rev 0: none
 	broken   map[ref]error      // stored, but no object that this version can read
 	hub      *hub
-	loading  bool // take is fed by a list, whose events are of unknown age
+	fill     *backfill // nil before the first list
+	loading  bool      // take is fed by a list, whose events are of unknown age
 	now      func() time.Time
 }
 
@@ -117,9 +118,13 @@ func (c *cache) load(kvs []store.KV, rev uint64) {
 	}
 	c.loading = false
 	for _, r := range c.order(touched) {
-		c.refresh(r, c.objects[r].ModRevision)
+		c.refresh(r, max(c.objects[r].ModRevision, c.sideRevision(r)))
 	}
 	c.hub.restart(rev)
+	if c.fill != nil {
+		c.fill.finish()
+	}
+	c.fill = newBackfill(rev)
 	c.loaded = true
 	c.rev = 0 // a registry that was restored may be behind what this replica had seen
 	c.advance(rev)
@@ -129,6 +134,7 @@ func (c *cache) load(kvs []store.KV, rev uint64) {
 func (c *cache) apply(b store.Batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	b = c.takeBackfill(b)
 	for len(b.Events) > 0 {
 		rev := b.Events[0].ModRevision
 		n := 1
@@ -139,6 +145,17 @@ func (c *cache) apply(b store.Batch) {
 		b.Events = b.Events[n:]
 	}
 	c.advance(b.Revision)
+}
+
+// sideRevision is that of what is stored beside an object.
+func (c *cache) sideRevision(r ref) uint64 {
+	switch r.kind {
+	case laneclient.KindLanes:
+		return c.uses[r.name].rev
+	case laneclient.KindInstances:
+		return c.health[r.name].rev
+	}
+	return 0
 }
 
 func (c *cache) applyRevision(events []store.Event, rev uint64) {

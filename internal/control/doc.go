@@ -19,7 +19,10 @@
 // select, the watches that have been told everything, and they write in turn, a few
 // at once, so that a request does not stand behind thousands of them. A watch whose
 // client takes nothing is not looked up again: it costs nothing until it is cut off.
-// One whose place is no longer in the history gets "compacted" and lists again.
+// One whose place is no longer in the history gets "compacted" and lists again. A
+// replica that starts fills its history from the store's (backfill), so that clients
+// go on where they were; what an object was like before is not known then, and a
+// watch may be told of the deletion of an object that it never had.
 //
 // Replicas share nothing but the store. Under a lease, one of them leads: it alone
 // moves lanes from creating to ready, draining and ended, and probes static

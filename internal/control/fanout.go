@@ -26,13 +26,14 @@ type change struct {
 	put           []byte // a line; nil if the object is gone
 	gone          []byte // the line for those for whom it is gone
 	before, after []selector
+	guess         bool // before are only those that are known
 }
 
 func newChange(rev uint64, r ref, before, after *item) *change {
 	ch := &change{ref: r, rev: rev}
 	if before != nil {
 		ch.before = before.sels
-		ch.gone = eventLine(laneclient.Event{Type: laneclient.EventDelete, Revision: rev, Kind: r.kind, Name: r.name})
+		ch.gone = deleteLine(r, rev)
 	}
 	if after != nil {
 		ch.after = after.sels
@@ -41,15 +42,20 @@ func newChange(rev uint64, r ref, before, after *item) *change {
 	return ch
 }
 
+func deleteLine(r ref, rev uint64) []byte {
+	return eventLine(laneclient.Event{Type: laneclient.EventDelete, Revision: rev, Kind: r.kind, Name: r.name})
+}
+
 func (ch *change) size() int { return len(ch.put) + len(ch.gone) }
 
 // line is what a watch that selects so is told of the change; nil: nothing. An object
-// that leaves what is selected is deleted there.
+// that leaves what is selected is deleted there; where it is not known whether it was
+// there, it is said to be gone all the same.
 func (ch *change) line(s selection) []byte {
 	switch {
 	case s.selects(ch.kind, ch.after):
 		return ch.put
-	case s.selects(ch.kind, ch.before):
+	case s.selects(ch.kind, ch.before), ch.guess && s.mayHave(ch.kind, ch.before):
 		return ch.gone
 	}
 	return nil
@@ -157,6 +163,7 @@ type hub struct {
 
 func newHub() *hub {
 	h := &hub{
+		first:  maxHistory, // so that there is room before it
 		groups: map[string]*group{}, bySelect: map[selector]map[*group]struct{}{}, bySession: map[string]map[*watcher]struct{}{},
 		watchers: map[*watcher]struct{}{}, waiting: map[*watcher]struct{}{}, turns: newTurns(),
 	}

@@ -102,7 +102,7 @@ func TestTurns(t *testing.T) {
 	watches := make([]*watcher, 6)
 	for n := range watches {
 		watches[n] = testWatch(h, selector{kind: laneclient.KindServices})
-		h.done(watches[n], portion{})
+		h.done(watches[n], portion{next: watches[n].at})
 	}
 	turns := func(what string, want ...int) {
 		t.Helper()
@@ -211,7 +211,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkTurn(b *testing.B) {
 	h := testHub(4)
 	w := testWatch(h, selector{kind: laneclient.KindServices})
-	h.done(w, portion{})
+	h.done(w, portion{next: w.at})
 	b.ReportAllocs()
 	ch := testChange(1, "a")
 	for b.Loop() {

@@ -167,8 +167,13 @@ func (c *Control) runSync(ctx context.Context) {
 			c.samples.restart()
 		}
 		c.cache.load(kvs, rev)
+		window := uint64(backfillRevisions)
 		for ctx.Err() == nil {
-			err = c.follower(ctx, retry)
+			err = c.follower(ctx, retry, window)
+			if errors.Is(err, store.ErrCompacted) && c.cache.filling() {
+				window /= backfillShrink // the store has not kept so much
+				continue
+			}
 			c.syncFailed(ctx, retry, err)
 			if errors.Is(err, store.ErrCompacted) {
 				break
@@ -186,10 +191,11 @@ func (c *Control) syncFailed(ctx context.Context, retry *backoff.Backoff, err er
 }
 
 // follower applies what one watch of the store delivers and returns why it ended.
-func (c *Control) follower(ctx context.Context, retry *backoff.Backoff) error {
+// The first after a list begins up to window revisions before it.
+func (c *Control) follower(ctx context.Context, retry *backoff.Backoff, window uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for b := range c.cfg.Store.Watch(ctx, root, c.cache.revision()) {
+	for b := range c.cfg.Store.Watch(ctx, root, c.cache.beginBackfill(window)) {
 		if b.Err != nil {
 			return b.Err
 		}

@@ -211,6 +211,9 @@ func (c *Control) serveWatch(w http.ResponseWriter, r *http.Request, _ params) e
 	if err := c.catchUp(r.Context(), req.from); err != nil {
 		return err
 	}
+	if req.from > 0 {
+		c.cache.waitFilled(r.Context())
+	}
 	watch, start, err := c.cache.open(req, r.Header.Get(laneclient.SessionHeader))
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func TestWatchHistoryIsBounded(t *testing.T) {
 			t.Fatal(res, err)
 		}
 	}
-	r.must(http.StatusOK, nil, "GET", "/v1/services/s00", nil) // the replica has seen them all
+	r.until("the replica to see them all", func() bool { return r.status("GET", "/v1/services/s00", nil) == http.StatusOK })
 	r.watch(fmt.Sprintf("select=services&from=%d", from)).want("compacted")
 	w.cancel()
 	// The slow one gets a beginning of the changes without a gap, then compacted.
