@@ -40,7 +40,7 @@ func (g *Gateway) explainCall(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusServiceUnavailable, "the gateway has no picture of the registry yet")
 		return
 	}
-	respond(w, http.StatusOK, "application/json", view.Explain(service, color, protocol, g.cfg.Node))
+	laneclient.WriteAnswer(w, http.StatusOK, view.Explain(service, color, protocol, g.cfg.Node))
 }
 
 func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (g *Gateway) explainHTTP(w http.ResponseWriter, r *http.Request) {
 	if !req.Trusted {
 		dropClaims(req.Header, g.cfg.Aliases)
 	}
-	respond(w, http.StatusOK, "application/json", g.table(view).Explain(view, req, g.cfg.Node))
+	laneclient.WriteAnswer(w, http.StatusOK, g.table(view).Explain(view, req, g.cfg.Node))
 }
 
 func (g *Gateway) rulesStatus(w http.ResponseWriter, _ *http.Request) {
@@ -79,29 +79,19 @@ func (g *Gateway) rulesStatus(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusServiceUnavailable, "the gateway has no picture of the registry yet")
 		return
 	}
-	respond(w, http.StatusOK, "application/json", g.table(view).Statuses(view.Snapshot))
+	laneclient.WriteAnswer(w, http.StatusOK, g.table(view).Statuses(view.Snapshot))
 }
 
 // mistakes answers a request whose fields are wrong, as the control plane does.
 func mistakes(w http.ResponseWriter, what string, faults []laneclient.FieldError) {
-	respond(w, http.StatusUnprocessableEntity, "application/problem+json", &laneclient.Problem{
+	laneclient.WriteAnswer(w, http.StatusUnprocessableEntity, &laneclient.Problem{
 		Type: "about:blank", Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
 		Detail: what + " has mistakes: correct the fields under errors and send it again", Errors: faults,
 	})
 }
 
 func problem(w http.ResponseWriter, status int, detail string) {
-	respond(w, status, "application/problem+json", &laneclient.Problem{
+	laneclient.WriteAnswer(w, status, &laneclient.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
 	})
-}
-
-func respond(w http.ResponseWriter, status int, contentType string, v any) {
-	body, err := plainJSON(v)
-	if err != nil {
-		status, body = http.StatusInternalServerError, []byte("{}")
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) //nolint:gosec // JSON, and it says so; the client may have gone
 }

@@ -116,23 +116,23 @@ func (c *Client) AdminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {
 		service, color, protocol, faults := ParseCall(r.URL.Query())
 		if len(faults) > 0 {
-			writeAnswer(w, http.StatusUnprocessableEntity, &Problem{
+			WriteAnswer(w, http.StatusUnprocessableEntity, &Problem{
 				Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
 				Detail: "the query has mistakes: correct the fields under errors", Errors: faults,
 			})
 			return
 		}
 		if err := c.Need(r.Context(), service); err != nil {
-			writeAnswer(w, http.StatusServiceUnavailable, &Problem{
+			WriteAnswer(w, http.StatusServiceUnavailable, &Problem{
 				Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
 				Type: ProblemUnavailable, Detail: "this process does not know the service yet: " + err.Error(),
 			})
 			return
 		}
-		writeAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
+		WriteAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, http.StatusOK, c.Health())
+		WriteAnswer(w, http.StatusOK, c.Health())
 	})
 	return mux
 }
@@ -145,7 +145,9 @@ func (c *Client) node() string {
 	return c.cfg.Role + "@" + hostName()
 }
 
-func writeAnswer(w http.ResponseWriter, status int, v any) {
+// WriteAnswer answers as the control plane does: v in JSON as it stands, without the escapes
+// that HTML would want, and a [*Problem] as one. Servers of the admin handlers share it.
+func WriteAnswer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	if _, bad := v.(*Problem); bad {
 		w.Header().Set("Content-Type", problemMedia)

@@ -82,7 +82,7 @@ func forThisMachine(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if !loopback(host) {
-			writeAnswer(w, http.StatusForbidden, &Problem{
+			WriteAnswer(w, http.StatusForbidden, &Problem{
 				Title: http.StatusText(http.StatusForbidden), Status: http.StatusForbidden,
 				Detail: "ask by the loopback address of this listener, not by another name",
 			})
