@@ -69,7 +69,8 @@ type checkPart struct {
 	past     map[lane.Name][]*term // those that a loss ended
 	first    map[lane.Name]int64   // the highest offset that was dispatched first, by color
 	resolved []int64               // what the engine said of the start
-	broken   bool
+	broken   bool                  // the log is another one now
+	alarmed  bool                  // and somebody said so
 	losses   int
 	start    int64
 	overs    map[lane.Name]bool // strict colors that were buried with good reason
@@ -107,6 +108,7 @@ type handed struct {
 	lane   lane.Name
 	at     time.Duration
 	zombie bool
+	lost   bool // its session ended, or its cursor was taken
 	state  handState
 }
 
@@ -118,7 +120,7 @@ const (
 	given               // given back
 	done                // settled
 	cut                 // its run was given up
-	abandoned           // its process or session is gone
+	abandoned           // its process is gone
 )
 
 func newChecker(groups []consume.Config, _ bool) *checker {
@@ -295,7 +297,7 @@ func (k *checker) sessionEnded(id string) {
 	for _, g := range k.groups {
 		for _, a := range g.actors {
 			if slices.Contains(a.sessions, id) {
-				g.abandon(a)
+				g.each(a, func(h *handed) { h.lost = true })
 			}
 		}
 	}
@@ -304,16 +306,16 @@ func (k *checker) sessionEnded(id string) {
 // crashed is told that an actor is no more.
 func (k *checker) crashed(a *actor) {
 	a.dead = true
-	k.groups[a.group].abandon(a)
+	k.groups[a.group].each(a, func(h *handed) { h.lost, h.state = true, abandoned })
 }
 
-// abandon notes that what an actor has in flight counts as lost.
-func (g *checkGroup) abandon(a *actor) {
+// each does something with all that an actor has in flight.
+func (g *checkGroup) each(a *actor, do func(*handed)) {
 	for _, p := range g.order {
 		for _, f := range p.messages {
 			for i := range f.hands {
 				if h := &f.hands[i]; h.by == a && (h.state == inFlight || h.state == storing) {
-					h.state = abandoned
+					do(h)
 				}
 			}
 		}
@@ -322,9 +324,11 @@ func (g *checkGroup) abandon(a *actor) {
 
 func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 	if al.Kind == consume.AlarmTruncated {
-		if p := k.groups[a.group].parts[al.Partition]; p == nil || !p.broken {
+		p := k.groups[a.group].part(al.Partition)
+		if !p.broken {
 			k.fail("ALARM", "%s says that the log of %s was truncated, and it was not", a.name, al.Partition)
 		}
+		p.alarmed = true
 		a.halted[al.Partition] = true
 	}
 }
@@ -422,7 +426,7 @@ func (k *checker) spoke(a *actor, run uint64, offset int64, to handState) {
 		return
 	}
 	f := p.find(offset)
-	live := h.state == inFlight || h.state == storing || h.state == abandoned && !a.dead
+	live := h.state == inFlight || h.state == storing
 	if to == done {
 		f.settled = true
 	}
@@ -445,10 +449,10 @@ func (k *checker) withdrawn(a *actor, now time.Duration, run uint64) {
 	for _, f := range p.messages {
 		for i := range f.hands {
 			h := &f.hands[i]
-			if h.by != a || h.run != run || h.state != inFlight && h.state != storing && h.state != abandoned {
+			if h.by != a || h.run != run || h.state != inFlight && h.state != storing {
 				continue
 			}
-			if !h.zombie && h.state != abandoned && now-h.at >= p.g.cfg.HandoverTimeout {
+			if !h.zombie && now-h.at >= p.g.cfg.HandoverTimeout {
 				f.permit = true
 			}
 			h.state = cut

@@ -37,8 +37,6 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 		k.fail("LOG", "%s dispatches %s, and the log that it speaks of has no such message", a.name, describe(m))
 	case f.foreign:
 		k.fail("I1", "%s dispatches %s, which the group's filter does not want", a.name, describe(m))
-	case m.Offset < p.start:
-		k.fail("I1", "%s dispatches %s, below the group's start %d", a.name, describe(m), p.start)
 	case a.halted[p.id]:
 		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
 	default:
@@ -71,8 +69,8 @@ func (k *checker) allowed(a *actor, p *checkPart, d *consume.Dispatch) {
 	case d.Cursor == consume.Main && d.Lane != lane.Baseline:
 		k.fail("I2", "%s dispatches %s with main to %q", a.name, describe(d.Message), d.Lane)
 	}
-	if a.lost || color == lane.Baseline {
-		return // it goes on as before
+	if color == lane.Baseline || a.lost || len(a.sessions) == 0 || !a.view.Sessions[a.sessions[len(a.sessions)-1]] {
+		return // without a session it goes on as before
 	}
 	if d.Cursor == consume.Main {
 		if _, there := p.record.Colors[color]; there {
@@ -162,6 +160,10 @@ func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	k.counts.zombies++
 }
 
+// flagsStrictly: whatever is dispatched again has to be flagged, however often its cursor
+// changed hands since the loss.
+const flagsStrictly = false
+
 // asHolder checks what a holder does.
 func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	m := d.Message
@@ -170,12 +172,16 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 		k.fail("STRUCT", "%s dispatches %s with cursor %q, and it belongs to %q", a.name, describe(m), d.Cursor, own)
 		return
 	}
+	if m.Offset < p.start {
+		k.fail("I1", "%s dispatches %s, below the group's start %d", a.name, describe(m), p.start)
+		return
+	}
 	if !f.permit {
 		k.fail("I3", "%s dispatches %s again (%s)", a.name, describe(m), describeHands(f))
 		return
 	}
 	switch again := f.n > 0; {
-	case again && !d.Redelivered && (!f.loose || f.freedBy == a):
+	case again && !d.Redelivered && (!f.loose || flagsStrictly):
 		k.fail("I3", "%s dispatches %s again and does not say so (%s)", a.name, describe(m), describeHands(f))
 		return
 	case again && !d.Redelivered:
@@ -229,7 +235,7 @@ func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 			continue
 		}
 		for _, h := range o.hands {
-			if h.state == inFlight && !h.zombie && (h.by != a || h.lane != d.Lane) {
+			if h.state == inFlight && !h.zombie && !h.lost && (h.by != a || h.lane != d.Lane) {
 				k.fail("I4+", "%s dispatches %s to %q while %d is in flight with %s for %q", a.name, describe(f.msg), d.Lane,
 					o.msg.Offset, h.by.name, h.lane)
 				return

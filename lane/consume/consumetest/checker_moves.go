@@ -107,6 +107,7 @@ func (k *checker) rewound(p *checkPart) {
 	p.losses++
 	clear(p.first)
 	for _, t := range p.terms {
+		t.from = p.start
 		clear(t.last)
 	}
 	for _, f := range p.messages {
@@ -135,7 +136,7 @@ func (k *checker) writers(p *checkPart, l *landing, before *consume.Record, note
 			if !main || n.Note == nil || n.Note.Pos != l.record.Colors[n.Cursor].From || len(n.Note.Left) > 0 {
 				k.fail("NOTE", "%s: %s splits %s with note %s", p.name(), l.by.name, n.Cursor, describeNote(n.Note))
 			}
-		case old.Session != l.write.Session && now.Session != l.write.Session:
+		case !slices.Contains(l.by.sessions, old.Session) && now.Session != l.write.Session:
 			k.fail("NOTE", "%s: %s writes the note of cursor %q, which %s holds", p.name(), l.by.name, n.Cursor, old)
 		case now.Session != old.Session && !now.None() && !slices.Contains(l.by.sessions, old.Session) && notes[n.Cursor] != nil && n.Note != nil &&
 			(n.Note.Pos != notes[n.Cursor].Pos || !slices.Equal(n.Note.Left, notes[n.Cursor].Left)):
@@ -233,8 +234,8 @@ func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
 		}
 		f.permit, f.loose, f.freedBy = true, true, l.by
 		for i := range f.hands {
-			if h := &f.hands[i]; h.by != l.by && (h.state == inFlight || h.state == storing) {
-				h.state = abandoned
+			if h := &f.hands[i]; h.by != l.by {
+				h.lost = true
 			}
 		}
 	}
@@ -242,7 +243,7 @@ func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
 
 // released checks that nothing of the cursor is in flight that did not outlast its time.
 func (k *checker) released(p *checkPart, l *landing, c lane.Name, old consume.Holder, before *consume.Record) {
-	if old.Session != l.write.Session {
+	if !slices.Contains(l.by.sessions, old.Session) {
 		k.fail("MOVE", "%s: %s releases cursor %q of %s", p.name(), l.by.name, c, old)
 	}
 	for _, f := range p.messages {
@@ -279,7 +280,7 @@ func (k *checker) split(p *checkPart, l *landing, c lane.Name, before *consume.R
 			k.fail("STRUCT", "%s: %s is split off from %d, and main has not come to %d", p.name(), c, from, m.Offset)
 			return
 		}
-		if m := f.msg; m.Offset >= from && f.n > 0 && !f.loose && owning(before, m) == consume.Main && !f.gone {
+		if m := f.msg; m.Color == c && m.Offset >= from && f.n > 0 && !f.loose && owning(before, m) == consume.Main && !f.gone {
 			k.fail("STRUCT", "%s: %s is split off from %d, and main has dispatched %d", p.name(), c, from, m.Offset)
 			return
 		}
@@ -288,6 +289,13 @@ func (k *checker) split(p *checkPart, l *landing, c lane.Name, before *consume.R
 
 func (k *checker) merged(p *checkPart, l *landing, c lane.Name, old consume.Holder, before *consume.Record) {
 	if before.Reset != l.record.Reset {
+		if t := p.terms[c]; t != nil { // whoever ran it, cut off, may go on until it learns of that
+			t.taken, t.record = p.revision, before
+			p.past[c] = append(p.past[c], t)
+			if l.alive(t.session) {
+				k.fail("MOVE", "%s: %s resets while %s runs %s", p.name(), l.by.name, t.session, c)
+			}
+		}
 		return
 	}
 	n := p.notes[consume.Main]

@@ -68,6 +68,10 @@ func TestSimulation(t *testing.T) {
 	if full {
 		n = ciSeeds
 	}
+	if *surveyFlag {
+		survey(t, *fromFlag, n)
+		return
+	}
 	cover, bad := sweep(*fromFlag, n, Config{})
 	if bad != nil {
 		t.Fatalf("seed %d: %s\nreplay: %s", bad.Seed, bad.Violation, replay(bad.Seed))
