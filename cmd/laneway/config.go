@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/run"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -54,6 +55,8 @@ type config struct {
 	Roles    []string          `yaml:"roles"`
 	Listen   map[string]string `yaml:"listen"`  // listener: host:port
 	Control  []string          `yaml:"control"` // URLs; without the control role only
+	// Hosts that the control API may be called by on loopback, beside localhost.
+	ControlHosts []string `yaml:"control_hosts"`
 	Registry string            `yaml:"registry"`
 	// The members of an embedded cluster, which of them this one is, and TLS among them.
 	RegistryPeers []string   `yaml:"registry_peers"`
@@ -199,6 +202,7 @@ func settings() []setting {
 	return []setting{
 		{"roles", "roles of this process: control, gateway (default both)", true, list(func(c *config) *[]string { return &c.Roles })},
 		{"listen", "`ROLE=ADDR` for control, gateway, inside, admin or registry; port 0 takes a free one; repeatable", true, setListen},
+		{"control-hosts", "`HOST`,… by which the control API may be called on loopback, beside localhost and loopback addresses", true, list(func(c *config) *[]string { return &c.ControlHosts })},
 		{"registry", "embedded (default), etcd://`HOST`:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
 		{"registry-peers", "`HOST:PORT`,… of all members of an embedded cluster, this one's among them", true, list(func(c *config) *[]string { return &c.RegistryPeers })},
 		{"registry-self", "which of --registry-peers this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
@@ -311,6 +315,11 @@ func (c *config) validate() error {
 	errs = append(errs, c.checkListen()...)
 	if !c.has(roleControl) {
 		errs = append(errs, checkURLs("control", c.Control)...)
+	}
+	for i, h := range c.ControlHosts {
+		if err := control.CheckHost(h); err != nil {
+			bad(fmt.Sprintf("control_hosts[%d]", i), "%w", err)
+		}
 	}
 	errs = append(errs, c.checkRegistry()...)
 	if c.Data == "" {

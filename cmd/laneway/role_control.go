@@ -29,7 +29,7 @@ func (n *node) addControl(ctx context.Context) error {
 	}
 	n.close = append(n.close, s.Close)
 	c, err := control.New(control.Config{
-		Store: s, Cluster: n.cfg.Cluster, Domain: n.cfg.Domain, Version: version(), Log: log, Metrics: n.metrics,
+		Store: s, Hosts: n.cfg.ControlHosts, Cluster: n.cfg.Cluster, Domain: n.cfg.Domain, Version: version(), Log: log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type Config struct {
 	Store   store.Store          // required; the caller closes it, after Run has returned
 	Node    string               // name of this replica in status and explain; unique; default: host name and 8 hex digits
 	Cluster string               // cluster label, for status and explain
+	Hosts   []string             // names, beside localhost and loopback addresses, by which requests on loopback may call it; see [CheckHost]
 	Domain  string               // domain of service hosts, for explain http; empty: no host is a service's
 	Version string               // of the program, for status
 	Log     *slog.Logger         // nil: discard
@@ -42,6 +43,7 @@ type Control struct {
 	cache    *cache
 	router   *router
 	openapi  []byte
+	hosts    hosts
 	origins  *http.CrossOriginProtection
 	metrics  *metrics
 	reached  views
@@ -62,7 +64,7 @@ type Control struct {
 	roles []role // beside control
 }
 
-// New checks the configuration. It does no I/O and starts nothing: until
+// New checks the configuration: a Store is missing, or a host is none. It does no I/O and starts nothing: until
 // [Control.Run] has read the registry once, requests for objects are answered with
 // 503.
 func New(cfg Config) (*Control, error) {
@@ -82,12 +84,15 @@ func New(cfg Config) (*Control, error) {
 	c.reached.at = map[string]seenView{}
 	c.uses.pending, c.uses.wake = map[string]struct{}{}, make(chan struct{}, 1)
 	c.origins = http.NewCrossOriginProtection()
+	var err error
+	if c.hosts, err = newHosts(cfg.Hosts); err != nil {
+		return nil, fmt.Errorf("control: Config.Hosts: %w", err)
+	}
 	c.metrics = newMetrics(cfg.Metrics)
 	if err := c.metrics.registry.Register(newGauges(c)); err != nil {
 		return nil, fmt.Errorf("control: register metrics: %w", err)
 	}
 	c.router = newRouter(c.endpoints())
-	var err error
 	if c.openapi, err = document(c.router.endpoints, cfg.Version); err != nil {
 		return nil, fmt.Errorf("control: build the OpenAPI document: %w", err)
 	}

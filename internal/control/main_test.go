@@ -167,14 +167,19 @@ func (r *replica) do(method, path string, body any, headers ...string) answer {
 	for n := 0; n+1 < len(headers); n += 2 {
 		req.Header.Add(headers[n], headers[n+1])
 	}
+	return r.send(req)
+}
+
+func (r *replica) send(req *http.Request) answer {
+	r.t.Helper()
 	resp, err := r.http.Do(req)
 	if err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
+		r.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
+		r.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
 	}
 	return answer{resp.StatusCode, resp.Header, raw}
 }

@@ -164,6 +164,9 @@ func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Control) route(r *http.Request) (e *endpoint, p params, bad *laneclient.Problem, allow string) {
+	if bad := c.hosts.check(r); bad != nil {
+		return nil, nil, bad, ""
+	}
 	if len(r.URL.RawQuery) > maxQueryBytes {
 		return nil, nil, problem(http.StatusRequestURITooLong, "the query has more than %d bytes: ask for less at once", maxQueryBytes), ""
 	}
