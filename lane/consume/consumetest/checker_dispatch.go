@@ -41,7 +41,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
 	default:
 		a.runs[d.Run] = p
-		k.allowed(a, p, d)
+		k.allowed(a, p, f, d)
 		k.counted(a, p, f, now, d)
 	}
 	if f == nil {
@@ -51,7 +51,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 }
 
 // allowed checks what an actor itself knows: whether it may dispatch at all, and to whom.
-func (k *checker) allowed(a *actor, p *checkPart, d *consume.Dispatch) {
+func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	color, topic := d.Message.Color, p.g.origin[p.id.Topic]
 	switch {
 	case a.lost && a.policy == consume.LossHold:
@@ -75,6 +75,9 @@ func (k *checker) allowed(a *actor, p *checkPart, d *consume.Dispatch) {
 	if d.Cursor == consume.Main {
 		if _, there := p.record.Colors[color]; there {
 			return // below from
+		}
+		if t := p.termOf(a, consume.Main); f.back || t != nil && f.msg.Offset < t.from {
+			return // main had it before and has it still, whoever owns the color now
 		}
 	}
 	if o, _ := rightfulOwner(a.view.Lanes, a.view.Members, func(s string) bool { return a.view.Sessions[s] }, topic, color); o != d.Lane {
@@ -128,17 +131,25 @@ func (k *checker) counted(a *actor, p *checkPart, f *fate, now time.Duration, d 
 	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, at: now, zombie: zombie})
 }
 
+// termOf is the last time that an actor held a cursor, or nil.
+func (p *checkPart) termOf(a *actor, cursor lane.Name) *term {
+	if t := p.terms[cursor]; t != nil && slices.Contains(a.sessions, t.session) {
+		return t
+	}
+	for _, t := range slices.Backward(p.past[cursor]) {
+		if slices.Contains(a.sessions, t.session) {
+			return t
+		}
+	}
+	return nil
+}
+
 // beyond checks what a process does with a cursor that is not its own by the record: only
 // one that was cut off may, with what was taken from it, until it learns of the take.
 func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
-	var t *term
-	for _, o := range p.past[d.Cursor] {
-		if slices.Contains(a.sessions, o.session) && o.lane == d.Lane {
-			t = o
-		}
-	}
+	t := p.termOf(a, d.Cursor)
 	switch {
-	case t == nil:
+	case t == nil || t.taken == 0 || t.lane != d.Lane:
 		k.fail("I2", "%s dispatches %s with cursor %q for %q; the record names %s", a.name, describe(d.Message), d.Cursor, d.Lane, describeRecord(p.record))
 		return
 	case a.learned[p.id] >= t.taken:
@@ -225,13 +236,13 @@ func (k *checker) order(a *actor, p *checkPart, f *fate, d *consume.Dispatch, t 
 }
 
 // alone checks an ordered group: nothing of a color goes to one lane while something lower
-// of it is in flight with another.
+// of it is in flight with another. What a loss made come again is another matter.
 func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	for _, o := range p.messages {
 		if o.msg.Offset >= f.msg.Offset {
 			return
 		}
-		if o.msg.Color != f.msg.Color {
+		if o.msg.Color != f.msg.Color || o.n > 1 && p.losses > 0 {
 			continue
 		}
 		for _, h := range o.hands {

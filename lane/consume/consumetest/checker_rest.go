@@ -52,9 +52,10 @@ func (t *truth) isStuck(l lane.Name) bool { return t.stuck != nil && *t.stuck ==
 
 // serves reports whether a lane has a live member for a topic that can run a cursor.
 func (t *truth) serves(tg *truthGroup, l lane.Name, topic string) bool {
+	is, known := t.lanes[l]
 	return slices.ContainsFunc(tg.members, func(m consume.Member) bool {
 		return m.Lane == l && m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) &&
-			(l == lane.Baseline || !t.lanes[l].Ended && t.lanes[l].Generation == m.Generation)
+			(l == lane.Baseline || known && !is.Ended && is.Generation == m.Generation)
 	})
 }
 
@@ -169,16 +170,12 @@ func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate,
 		return missed("I1", "%s: %s is not settled; the record is %s, its cursor's note %s; it is %q's (%s)", p.name(), describe(f.msg),
 			describeRecord(p.record), describeNote(p.notes[cursor]), owner, describeHands(f))
 	}
-	if !p.noted(f) && !holder.None() && !f.foreign && !f.waits(t) {
+	if !p.noted(f) && !holder.None() && !f.foreign && t.stuck == nil && t.serves(tg, holder.Lane, topic) {
 		return missed("NOTE", "%s: %s is settled, and the note of cursor %q does not say so: %s; the record is %s", p.name(),
 			describe(f.msg), cursor, describeNote(p.notes[cursor]), describeRecord(p.record))
 	}
 	return nil
 }
-
-// waits reports whether something may keep a note from being written: only while a lane is
-// stuck.
-func (f *fate) waits(t *truth) bool { return t.stuck != nil }
 
 // colorsAtRest checks that every color is run by its owner, and that no color is split off
 // that need not be.

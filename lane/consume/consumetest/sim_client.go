@@ -65,7 +65,9 @@ func (p *process) newClient(group int) *client {
 		}
 		id := fmt.Sprintf("m%d.%d.%d", p.id, p.inc, i)
 		w.sched.after(w.sched.delay(&p.net, 100), func() {
-			p.post(inc, func() { cl.join(p.memberOf(m, id)) })
+			if w.laneLives(m.lane) {
+				p.post(inc, func() { cl.join(p.memberOf(m, id)) })
+			}
 		})
 	}
 	return cl

@@ -340,7 +340,7 @@ func (p *process) sync() {
 
 // stop lets a process give up all that it holds, and end.
 func (p *process) stop() {
-	if p.stopping {
+	if p.stopping || p.w.quiet {
 		return
 	}
 	p.stopping = true
