@@ -68,20 +68,23 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decode reads one JSON value into out, a pointer to a struct. Unknown and
+// decode reads one JSON object into out, a pointer to a struct. Unknown and
 // repeated fields, wrong types and text that a field's type cannot read are
 // refused, all at once, with their paths. Names count letter by letter: encoding/json
 // alone would take "Name" for "name".
 func decode(data []byte, out any) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return problem(http.StatusUnprocessableEntity, "the body is empty: send a JSON object")
+	}
 	f := &faults{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	t := reflect.TypeOf(out).Elem()
-	if err := walk(dec, t, "", 0, f); err != nil {
+	if err := walk(dec, t, "", notNull, 0, f); err != nil {
 		return malformed(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return problem(http.StatusBadRequest, "the body goes on after its JSON object: send one object")
+		return problem(http.StatusUnprocessableEntity, "the body goes on after its JSON object: send one object")
 	}
 	if err := f.err("the object"); err != nil {
 		return err
@@ -100,21 +103,26 @@ var errTooDeep = errors.New("is nested too deep")
 
 func malformed(err error) error {
 	if errors.Is(err, io.EOF) {
-		return problem(http.StatusBadRequest, "the body is empty: send a JSON object")
+		err = io.ErrUnexpectedEOF
 	}
 	return problem(http.StatusBadRequest, "the body is no JSON that can be read (%s): correct it and send it again", err.Error())
 }
 
+// What null says where a value stands.
+type nullRule bool
+
+const (
+	mayBeNull nullRule = true  // of a field: as if it were left out
+	notNull   nullRule = false // of the whole, and of elements: that there is something, and what is not said
+)
+
 // walk reads one value and notes what does not fit t. A nil t fits everything.
-func walk(dec *json.Decoder, t reflect.Type, path string, depth int, f *faults) error {
+func walk(dec *json.Decoder, t reflect.Type, path string, null nullRule, depth int, f *faults) error {
 	if depth > maxDepth {
 		return errTooDeep
 	}
 	tok, err := dec.Token()
 	if err != nil {
-		if errors.Is(err, io.EOF) && depth > 0 {
-			err = io.ErrUnexpectedEOF
-		}
 		return err
 	}
 	for t != nil && t.Kind() == reflect.Pointer {
@@ -126,8 +134,12 @@ func walk(dec *json.Decoder, t reflect.Type, path string, depth int, f *faults) 
 	case json.Delim('['):
 		return walkArray(dec, t, path, depth, f)
 	}
-	if t != nil && tok != nil {
+	switch {
+	case t == nil:
+	case tok != nil:
 		checkScalar(tok, t, path, f)
+	case null == notNull:
+		f.add(path, "is null: want %s", typeWords(t))
 	}
 	return nil
 }
@@ -156,15 +168,16 @@ func walkObject(dec *json.Decoder, t reflect.Type, path string, depth int, f *fa
 			f.add(at, "stands twice: leave one")
 		}
 		seen[key] = true
-		child := elem
+		child, null := elem, notNull
 		if known != nil {
+			null = mayBeNull
 			ft, ok := known[key]
 			if !ok {
 				f.add(at, "is not known: known here are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			}
 			child = ft
 		}
-		if err := walk(dec, child, at, depth+1, f); err != nil {
+		if err := walk(dec, child, at, null, depth+1, f); err != nil {
 			return err
 		}
 	}
@@ -182,7 +195,7 @@ func walkArray(dec *json.Decoder, t reflect.Type, path string, depth int, f *fau
 		f.add(path, "is a list: want %s", typeWords(t))
 	}
 	for n := 0; dec.More(); n++ {
-		if err := walk(dec, elem, fmt.Sprintf("%s[%d]", path, n), depth+1, f); err != nil {
+		if err := walk(dec, elem, fmt.Sprintf("%s[%d]", path, n), notNull, depth+1, f); err != nil {
 			return err
 		}
 	}

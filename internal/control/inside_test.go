@@ -169,7 +169,7 @@ func FuzzDecode(f *testing.F) {
 		`{"name":"green","parent":"blue","ttl":"72h","held":true,"expires":"2026-01-01T00:00:00Z"}`,
 		`{"name":"a","service":"b","endpoints":[{"protocol":"thrift","transport":"framed","address":"h:1"}],"labels":{"a":"b"},"weight":3}`,
 		`{"match":{"header":{"name":"x"},"user":{"from":"cookie:u","list":["a"]},"method":["GET"]},"lanes":[{"lane":"green","percent":12.5}]}`,
-		`{"check":{"interval":"5s"},"endpoints":null}`, `{"a":{"a":{"a":[[[1]]]}}}`, `[`, `null`, `{"ttl":1e400}`, `{"weight":1e400}`, "{\"name\":\"\xff\"}",
+		`{"check":{"interval":"5s"},"endpoints":null}`, `{"a":{"a":{"a":[[[1]]]}}}`, `[`, `null`, `[null]`, `{}{}`, `{"endpoints":[null]}`, ``, `{"ttl":1e400}`, `{"weight":1e400}`, "{\"name\":\"\xff\"}",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -181,6 +181,9 @@ func FuzzDecode(f *testing.F) {
 					t.Fatalf("%q is answered with %d: %v", body, p.Status, err)
 				}
 				continue
+			}
+			if b := bytes.TrimSpace(body); b[0] != '{' || b[len(b)-1] != '}' {
+				t.Fatalf("%q is taken for an object", body)
 			}
 			faults := &faults{}
 			if k.check(obj, faults); len(faults.list) > maxFaults {

@@ -376,6 +376,10 @@ func (s *suite) mistakes() {
 		{http.MethodPut, "/v1/lanes/green", map[string]any{"ttl": "soon"}, http.StatusUnprocessableEntity},
 		{http.MethodPut, "/v1/services/order", map[string]any{"owner": strings.Repeat("a", 300<<10)}, http.StatusRequestEntityTooLarge},
 		{http.MethodPost, "/v1/sessions", map[string]any{"ttl": "1s"}, http.StatusUnprocessableEntity},
+		{http.MethodPut, "/v1/services/order", json.RawMessage("null"), http.StatusUnprocessableEntity},
+		{http.MethodPut, "/v1/lanes/green", json.RawMessage("null"), http.StatusUnprocessableEntity},
+		{http.MethodPut, "/v1/instances/order/o1", json.RawMessage("[]"), http.StatusUnprocessableEntity},
+		{http.MethodPost, "/v1/sessions", json.RawMessage(`"x"`), http.StatusUnprocessableEntity},
 		{http.MethodGet, "/v1/nothing", nil, http.StatusNotFound},
 		{http.MethodGet, "/v1/lanes?limit=0", nil, http.StatusUnprocessableEntity},
 	} {

@@ -119,6 +119,9 @@ func decode(w http.ResponseWriter, r *http.Request, out any) error {
 	if err != nil {
 		return problem(http.StatusRequestEntityTooLarge, "", "the body has more than %d bytes", maxBodyBytes)
 	}
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && json.Valid(body) {
+		return invalid("", "want an object")
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(out)
