@@ -45,7 +45,8 @@ type Client struct {
 	pools  map[poolKey]*pool // guarded by mu
 	closed bool              // guarded by mu
 	calls  sync.WaitGroup
-	cancel func() // of the subscription
+	cancel func()         // of the subscription
+	ending sync.WaitGroup // of connections to instances that have left
 }
 
 type poolKey struct{ name, address, transport string }
@@ -279,8 +280,16 @@ func (c *Client) pool(t *lane.Target) (*pool, error) {
 	return gonePool(), nil
 }
 
-// prune closes the pools of instances that have left.
+// prune closes the pools of instances that have left. It is called by the directory, which
+// must not wait until connections are closed.
 func (c *Client) prune() {
+	if idle := c.left(); len(idle) > 0 {
+		c.ending.Go(func() { closeAll(idle) })
+	}
+}
+
+// left takes out the pools of instances that have left, and returns their idle connections.
+func (c *Client) left() (idle []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	present := make(map[poolKey]bool, len(c.pools))
@@ -289,10 +298,11 @@ func (c *Client) prune() {
 	}
 	for key, p := range c.pools {
 		if !present[key] {
-			p.close()
+			idle = append(idle, p.close()...)
 			delete(c.pools, key)
 		}
 	}
+	return idle
 }
 
 func (c *Client) enter() bool {
@@ -315,12 +325,15 @@ func (c *Client) Close() error {
 	if already {
 		return nil
 	}
-	c.cancel()
+	c.cancel() // from here on nothing is pruned
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var idle []*conn
 	for _, p := range c.pools {
-		p.close()
+		idle = append(idle, p.close()...)
 	}
+	c.mu.Unlock()
+	closeAll(idle)
+	c.ending.Wait()
 	return nil
 }
 

@@ -15,7 +15,8 @@ var (
 	errLeft = errors.New("the instance has left")
 )
 
-// pool holds the connections to one instance.
+// pool holds the connections to one instance. To close one may take time, over TLS seconds,
+// so that no lock is held meanwhile.
 type pool struct {
 	slots chan struct{} // holds one for each connection in use: bounds them
 	left  chan struct{} // closed by close: those that wait for a slot go elsewhere
@@ -87,55 +88,70 @@ func (p *pool) pop() (*conn, error) {
 
 // put gives a connection back; one that is broken is closed.
 func (p *pool) put(c *conn, broken bool) {
-	defer func() { <-p.slots }()
+	kept := !broken && p.keep(c)
+	<-p.slots // others need not wait until it is closed
+	if !kept {
+		c.close()
+	}
+}
+
+// keep reports whether a connection is idle now; if not, it is to be closed.
+func (p *pool) keep(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if broken || p.closed || len(p.idle) >= maxIdle {
-		c.close()
-		return
+	if p.closed || len(p.idle) >= maxIdle {
+		return false
 	}
 	c.idle = time.Now()
 	p.idle = append(p.idle, c)
 	if p.sweep == nil {
 		p.sweep = time.AfterFunc(idleTimeout, p.expire)
 	}
+	return true
 }
 
 // expire closes connections that were idle for long, and comes back for the others.
-func (p *pool) expire() {
+func (p *pool) expire() { closeAll(p.expired()) }
+
+// expired takes out the connections that were idle for long.
+func (p *pool) expired() []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return
+		return nil
 	}
 	now := time.Now()
-	p.idle = slices.DeleteFunc(p.idle, func(c *conn) bool {
-		old := now.Sub(c.idle) >= idleTimeout
-		if old {
-			c.close()
-		}
-		return old
-	})
+	young := slices.IndexFunc(p.idle, func(c *conn) bool { return now.Sub(c.idle) < idleTimeout })
 	p.sweep = nil
-	if len(p.idle) > 0 { // the first one has been idle for longest
-		p.sweep = time.AfterFunc(idleTimeout-now.Sub(p.idle[0].idle), p.expire)
+	if young < 0 {
+		young = len(p.idle)
+	} else { // the first one has been idle for longest
+		p.sweep = time.AfterFunc(idleTimeout-now.Sub(p.idle[young].idle), p.expire)
 	}
+	old := slices.Clone(p.idle[:young])
+	p.idle = slices.Delete(p.idle, 0, young)
+	return old
 }
 
-// close closes what is idle; what is in use is closed when it is given back.
-func (p *pool) close() {
+// close makes the pool give nothing any more, and returns the idle connections, which its
+// caller closes; what is in use is closed when it is given back.
+func (p *pool) close() (idle []*conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return
+		return nil
 	}
 	p.closed = true
 	close(p.left)
 	if p.sweep != nil {
 		p.sweep.Stop()
 	}
-	for _, c := range p.idle {
+	idle, p.idle = p.idle, nil
+	return idle
+}
+
+func closeAll(conns []*conn) {
+	for _, c := range conns {
 		c.close()
 	}
-	p.idle = nil
 }

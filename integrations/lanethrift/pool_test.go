@@ -62,7 +62,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 		if !isClosed(made[1]) {
 			t.Error("the last idle one stayed")
 		}
-		p.close()
+		closeAll(p.close())
 	})
 }
 
@@ -105,8 +105,8 @@ func TestPoolLimits(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait()
-		p.close()
-		p.close()
+		closeAll(p.close())
+		closeAll(p.close())
 		if err := <-waits; !errors.Is(err, errLeft) {
 			t.Errorf("one that waited for a slot: %v", err)
 		}
@@ -116,4 +116,85 @@ func TestPoolLimits(t *testing.T) {
 			}
 		}
 	})
+}
+
+// slowConn takes its time to close: until it may.
+type slowConn struct {
+	net.Conn
+	closing chan<- struct{} // told when it begins
+	may     <-chan struct{}
+}
+
+func (c slowConn) Close() error {
+	c.closing <- struct{}{}
+	<-c.may
+	return c.Conn.Close()
+}
+
+// TestSlowCloseHoldsNobodyUp closes connections in every way that a pool does, none of which
+// comes to an end, while others take connections and give them back.
+func TestSlowCloseHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	const others = 3
+	for name, end := range map[string]func(p *pool, taken []*conn){
+		"broken": func(p *pool, taken []*conn) { p.put(taken[0], true) },
+		"one too many": func(p *pool, taken []*conn) {
+			for _, c := range taken {
+				p.put(c, false)
+			}
+		},
+		"idle for long": func(p *pool, taken []*conn) {
+			p.put(taken[0], false)
+			time.Sleep(2 * idleTimeout)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			closing, may := make(chan struct{}, 100), make(chan struct{})
+			slow := func(context.Context) (*conn, error) {
+				near, far := net.Pipe()
+				t.Cleanup(func() { _ = far.Close() })
+				return newConn(slowConn{near, closing, may}, TransportFramed, configuration())
+			}
+			p := newPool(maxIdle + 1)
+			var taken []*conn
+			for range maxIdle + 1 {
+				c, err := p.get(t.Context(), slow)
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken = append(taken, c)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				end(p, taken)
+			}()
+			<-closing
+			done := make(chan error)
+			go func() { // needs the lock, and the place of the one that is closing
+				for range others {
+					c, err := p.get(t.Context(), slow)
+					if err == nil {
+						p.put(c, false)
+					}
+					done <- err
+				}
+			}()
+			synctest.Wait()
+			for range others {
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+					synctest.Wait()
+				default:
+					t.Errorf("%s: others wait until it is closed", name)
+				}
+			}
+			close(may)
+			<-ended
+			closeAll(p.close())
+		})
+	}
 }
