@@ -363,3 +363,51 @@ func TestWritesRestOnWhatTheyRead(t *testing.T) {
 		t.Errorf("the lane was created meanwhile: %+v", p)
 	}
 }
+
+// TestServiceStaysWithItsFirstInstance: a service is not deleted while an instance of
+// it is registered, whoever is first.
+func TestServiceStaysWithItsFirstInstance(t *testing.T) {
+	t.Parallel()
+	r, f := startFaulty(t)
+	r.until("a leader", func() bool {
+		var st laneclient.Status
+		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
+		return st.OK
+	})
+	r.must(http.StatusCreated, nil, "PUT", "/v1/services/order", `{"owner":"ann"}`)
+	register := func() {
+		r.must(http.StatusCreated, nil, "PUT", "/v1/instances/order/a", instanceBody("", "127.0.0.1:1"))
+	}
+	f.between.Store(&register)
+	if p := r.refuse(http.StatusConflict, "DELETE", "/v1/services/order", nil); !strings.Contains(p.Detail, "order/a") {
+		t.Errorf("the instance is not named: %s", p.Detail)
+	}
+	var s laneclient.Service
+	r.must(http.StatusOK, &s, "GET", "/v1/services/order", nil)
+	if s.Owner != "ann" {
+		t.Errorf("the service was made anew: %+v", s)
+	}
+	r.must(http.StatusNoContent, nil, "DELETE", "/v1/instances/order/a", nil)
+
+	// The other way round it comes back with its instance.
+	remove := func() { r.must(http.StatusNoContent, nil, "DELETE", "/v1/services/order", nil) }
+	f.between.Store(&remove)
+	register()
+	r.must(http.StatusOK, &s, "GET", "/v1/services/order", nil)
+	if s.Owner != "" {
+		t.Errorf("the service was not deleted: %+v", s)
+	}
+	// And from its last instance on it can be deleted.
+	r.refuse(http.StatusConflict, "DELETE", "/v1/services/order", nil)
+	r.must(http.StatusNoContent, nil, "DELETE", "/v1/instances/order/a", nil)
+	r.must(http.StatusNoContent, nil, "DELETE", "/v1/services/order", nil)
+	if kvs, _, err := f.List(t.Context(), "laneway/", "", 0); err != nil {
+		t.Error(err)
+	} else {
+		for _, kv := range kvs {
+			if strings.Contains(kv.Key, "order") {
+				t.Errorf("%s is left of a service that is deleted", kv.Key)
+			}
+		}
+	}
+}

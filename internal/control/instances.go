@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -117,9 +118,13 @@ func (c *Control) joinLane(ctx context.Context, w *write, i *laneclient.Instance
 	return nil
 }
 
-// requireService lets a service come to be with its first instance.
+// requireService lets a service come to be with its first instance, and tells whoever
+// is about to delete it that it has a new one.
 func (c *Control) requireService(ctx context.Context, w *write, name string) error {
 	at := serviceRef(name)
+	if w.old == nil {
+		w.txn.Ops = append(w.txn.Ops, store.Op{Key: newcomersPrefix + name, Value: []byte(c.now().Format(time.RFC3339))})
+	}
 	_, found, _, err := c.cfg.Store.Get(ctx, at.key())
 	if err != nil {
 		return err
@@ -149,15 +154,16 @@ func (c *Control) deleteInstance(w http.ResponseWriter, r *http.Request, p param
 	at := instanceRef(p["service"], p["name"])
 	session := r.Header.Get(laneclient.SessionHeader)
 	var bound string
-	err = c.remove(r.Context(), at, cond, func(it *item) error {
+	err = c.remove(r.Context(), at, cond, func(_ context.Context, it *item, txn *store.Txn) error {
 		i, _ := it.obj.(*laneclient.Instance)
 		if session != "" && i.Session != session {
 			return problem(http.StatusConflict, "instance %q is not of session %q any more: leave it, or delete it without the header %s",
 				at.name, clip(session), laneclient.SessionHeader)
 		}
 		bound = i.Session
+		txn.Ops = append(txn.Ops, store.Op{Key: healthPrefix + at.name, Delete: true})
 		return nil
-	}, store.Op{Key: healthPrefix + at.name, Delete: true})
+	})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ const (
 	usesPrefix        = root + "uses/"        // + lane: when it was last used
 	healthPrefix      = root + "health/"      // + service/instance: result of the active check
 	childrenPrefix    = root + "children/"    // + lane: touched by every creation of a child
+	newcomersPrefix   = root + "newcomers/"   // + service: touched by every new instance
 	generationsPrefix = root + "generations/" // + lane: last generation of a lane that was removed
 	replicasPrefix    = root + "replicas/"    // + node: which replicas live; under their lease
 	leaderKey         = root + "leader"       // the replica that runs the life of lanes; under its lease

@@ -188,8 +188,10 @@ func (c *Control) commit(ctx context.Context, k *kind, r ref, w *write) (kv stor
 	return store.KV{Key: r.key(), Value: value, ModRevision: res.Revision, Lease: w.lease}, false, nil
 }
 
-// remove deletes an object, and more, if the condition holds.
-func (c *Control) remove(ctx context.Context, r ref, cond precondition, allowed func(*item) error, more ...store.Op) error {
+// remove deletes an object if the condition holds and allowed, which may be nil, has
+// nothing against it. allowed may add to the transaction what else must hold, and what
+// is deleted with it.
+func (c *Control) remove(ctx context.Context, r ref, cond precondition, allowed func(context.Context, *item, *store.Txn) error) error {
 	for range maxAttempts {
 		old, err := c.read(ctx, r)
 		if err != nil {
@@ -201,15 +203,16 @@ func (c *Control) remove(ctx context.Context, r ref, cond precondition, allowed 
 		if old == nil {
 			return notFound(r)
 		}
+		txn := store.Txn{
+			If:  []store.Compare{{Key: r.key(), Revision: old.rev}},
+			Ops: []store.Op{{Key: r.key(), Delete: true}},
+		}
 		if allowed != nil {
-			if err := allowed(old); err != nil {
+			if err := allowed(ctx, old, &txn); err != nil {
 				return err
 			}
 		}
-		res, err := c.cfg.Store.Do(ctx, store.Txn{
-			If:  []store.Compare{{Key: r.key(), Revision: old.rev}},
-			Ops: append([]store.Op{{Key: r.key(), Delete: true}}, more...),
-		})
+		res, err := c.cfg.Store.Do(ctx, txn)
 		if err != nil || res.Done {
 			return err
 		}
@@ -473,22 +476,31 @@ func (c *Control) deleteObject(k *kind) handler {
 	}
 }
 
-// deleteService refuses while the service has instances: they would bring it back.
+// deleteService refuses while the service has instances: it exists as long as one of
+// them does. Every new one touches the key compared here, so that none is overlooked.
 func (c *Control) deleteService(w http.ResponseWriter, r *http.Request, p params) error {
 	cond, err := parsePrecondition(r.Header)
 	if err != nil {
 		return err
 	}
-	if err := c.catchUpNow(r.Context()); err != nil {
-		return err
-	}
-	err = c.remove(r.Context(), serviceRef(p["name"]), cond, func(*item) error {
+	name := p["name"]
+	err = c.remove(r.Context(), serviceRef(name), cond, func(ctx context.Context, _ *item, txn *store.Txn) error {
+		key := newcomersPrefix + name
+		kv, _, rev, err := c.cfg.Store.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if err := c.cacheAt(ctx, rev); err != nil {
+			return err
+		}
 		here, _, _ := c.cache.list(laneclient.KindInstances, "", 1, func(it *item) bool {
-			return selects(it, selector{laneclient.KindInstances, "service", p["name"]})
+			return selects(it, selector{laneclient.KindInstances, "service", name})
 		})
 		if len(here) > 0 {
-			return problem(http.StatusConflict, "service %q has instances, %s among them: stop or delete them first", p["name"], here[0].name)
+			return problem(http.StatusConflict, "service %q has instances, %s among them: stop or delete them first", name, here[0].name)
 		}
+		txn.If = append(txn.If, store.Compare{Key: key, Revision: kv.ModRevision})
+		txn.Ops = append(txn.Ops, store.Op{Key: key, Delete: true})
 		return nil
 	})
 	if err != nil {
