@@ -109,6 +109,7 @@ const (
 	AlarmTruncated    AlarmKind = "log-truncated"  // the log ends below what was noted, or is another one: the partition is stopped
 	AlarmRegistry     AlarmKind = "registry-lost"  // the lease may have run out: moves stand still
 	AlarmRegistryBack AlarmKind = "registry-back"
+	AlarmNoNote       AlarmKind = "note-missing" // a cursor that is in the record has no note, or a note no record: somebody changed the registry
 	AlarmHandover     AlarmKind = "handover-cut" // a release did not wait for what is in flight any longer
 )
 

@@ -25,7 +25,7 @@ func (c *Core) answered(e *Answered) *partition {
 		return nil // a second answer
 	}
 	w := p.write.Write
-	if e.Outcome == Doubt {
+	if e.Outcome == Doubt || p.fickle(&e.Answer) {
 		p.write = &Propose{Write: w, Attempt: p.write.Attempt + 1}
 		c.emit(p.write)
 		return p
@@ -43,6 +43,22 @@ func (c *Core) answered(e *Answered) *partition {
 	c.drop(p, p.record)
 	c.rebalance = c.rebalance || len(w.Moves) > 0
 	return p
+}
+
+// fickle reports whether a refusal does not end the doubt about a write that was sent before.
+// Revisions never come back, so a refusal by them is one for all copies; but a session that
+// lives now may be gone when a copy arrives.
+func (p *partition) fickle(a *Answer) bool {
+	w := p.write.Write
+	if p.write.Attempt == 1 || a.Outcome != Conflict || a.Revision != w.IfRevision || len(w.Gone) == 0 {
+		return false
+	}
+	for _, n := range w.Notes {
+		if n.Compare && noteOf(a.Notes, n.Cursor).Revision != n.IfRevision {
+			return false
+		}
+	}
+	return true
 }
 
 // shows reports whether a record, read when the write was refused, shows that the write had
@@ -77,7 +93,7 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 	before := p.record
 	p.write = nil
 	if rec != nil && a.Revision > p.revision {
-		p.record, p.revision = rec, a.Revision
+		p.replace(rec, a.Revision)
 	}
 	c.adopt(p)
 	stored := func(cursor lane.Name) StoredNote { return noteOf(a.Notes, cursor) }
@@ -95,7 +111,7 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 		case Take:
 			if r != nil {
 				r.session = w.Session
-			} else if w.Session == c.session {
+			} else if w.Session == c.session && !c.lost {
 				lost := false
 				if before != nil {
 					h, _ := before.Holder(m.Cursor)
@@ -118,7 +134,7 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 				c.end(r, m.Why)
 			}
 			p.resetting = false
-			if w.Session == c.session {
+			if w.Session == c.session && !c.lost {
 				c.begin(p, Move{Cursor: Main}, w.Session, stored(Main), false)
 			}
 		case Create:
@@ -134,9 +150,12 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 // is, and what is still due is proposed anew.
 func (c *Core) refused(p *partition, w *Write, a *Answer) {
 	p.write = nil
-	p.barren = len(w.Moves) > 0 && a.Revision == w.IfRevision && len(w.Gone) > 0
+	p.barren = a.Revision == w.IfRevision && (len(w.Gone) > 0 || w.IfRevision == 0)
+	if p.barren && w.IfRevision == 0 { // main has a note, but the partition no record
+		c.alarm(Alarm{Kind: AlarmNoNote, Partition: p.id})
+	}
 	if a.Revision > p.revision {
-		p.record, p.revision = a.Record, a.Revision
+		p.replace(a.Record, a.Revision)
 	}
 	c.adopt(p)
 	for _, n := range w.Notes {
@@ -161,8 +180,7 @@ func noteOf(notes []StoredNote, cursor lane.Name) StoredNote {
 	return StoredNote{Cursor: cursor}
 }
 
-// mirror tells the engine what a note says. A color that the baseline runs is behind main
-// and shown by main.
+// mirror tells the engine what a note says.
 func (c *Core) mirror(r *run) {
 	at := r.noted.Pos
 	if len(r.noted.Left) > 0 {

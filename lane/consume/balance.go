@@ -12,8 +12,9 @@ type claim struct {
 // balance gives each claim a session: the one that has it as long as nobody has two more
 // than another who could take it; sessions of the claim's own room before others. Every
 // process comes to the same result from the same claims, and nothing changes hands when
-// nothing changed. A claim that nobody can run gets an empty session.
-func balance(claims []claim) []string {
+// nothing changed. A claim that nobody can run gets an empty session. The salt says who is
+// first among those that have equally few.
+func balance(claims []claim, salt uint32) []string {
 	to := make([]string, len(claims))
 	load := map[string]int{}
 	for i := range claims {
@@ -26,7 +27,7 @@ func balance(claims []claim) []string {
 	}
 	for i := range claims {
 		if to[i] == "" && len(claims[i].able) > 0 {
-			to[i] = leastLoaded(claims[i].able, load)
+			to[i] = leastLoaded(claims[i].able, load, salt)
 			load[to[i]]++
 		}
 	}
@@ -36,7 +37,7 @@ func balance(claims []claim) []string {
 			if to[i] == "" {
 				continue
 			}
-			if least := leastLoaded(claims[i].able, load); load[to[i]]-load[least] >= 2 {
+			if least := leastLoaded(claims[i].able, load, salt); load[to[i]]-load[least] >= 2 {
 				load[to[i]]--
 				load[least]++
 				to[i] = least
@@ -61,10 +62,13 @@ func preferRoom(able []seat, room string) []seat {
 	return in
 }
 
-func leastLoaded(able []seat, load map[string]int) string {
-	least := able[0].session
-	for _, s := range able[1:] {
-		if load[s.session] < load[least] {
+// leastLoaded is the session that has the fewest cursors; of several, the first from the
+// salt's place on.
+func leastLoaded(able []seat, load map[string]int, salt uint32) string {
+	first := int(salt % uint32(len(able))) //nolint:gosec // a process has fewer sessions than that
+	least := able[first].session
+	for i := range able {
+		if s := able[(first+i)%len(able)]; load[s.session] < load[least] {
 			least = s.session
 		}
 	}

@@ -27,12 +27,12 @@ func TestBalance(t *testing.T) {
 		{"two more is one", of([]string{"a", "a", "a", "b"}, a, b, c), []string{"a", "a", "c", "b"}},
 		{"a holder that cannot any more", of([]string{"z", "a"}, a, b), []string{"b", "a"}},
 	} {
-		if got := balance(x.claims); !reflect.DeepEqual(got, x.want) {
+		if got := balance(x.claims, 0); !reflect.DeepEqual(got, x.want) {
 			t.Errorf("%s: %v, want %v", x.name, got, x.want)
 		}
 	}
 	in := []claim{{room: "r2", able: []seat{a, b, c}}, {room: "r2", able: []seat{a, b, c}}, {room: "r9", able: []seat{a, b, c}}}
-	if got := balance(in); !reflect.DeepEqual(got, []string{"b", "b", "a"}) {
+	if got := balance(in, 0); !reflect.DeepEqual(got, []string{"b", "b", "a"}) {
 		t.Errorf("own room first: %v", got)
 	}
 }
@@ -50,13 +50,13 @@ func TestBalanceIsStable(t *testing.T) {
 			for i := range claims {
 				claims[i] = claim{able: able, holder: []string{"", "a", "b", "zz"}[(i*7+n)%4]}
 			}
-			first := balance(claims)
+			first := balance(claims, uint32(n+k))
 			load := map[string]int{}
 			for i, s := range first {
 				claims[i].holder = s
 				load[s]++
 			}
-			if again := balance(claims); !reflect.DeepEqual(first, again) {
+			if again := balance(claims, uint32(n+k)); !reflect.DeepEqual(first, again) {
 				t.Fatalf("%d over %d: %v, then %v", n, k, first, again)
 			}
 			for _, s := range able {

@@ -29,7 +29,8 @@ type Topic struct {
 	// a member for the one is one for the other.
 	Retry, Dead string
 	// Partitions is how many there were when the group was created. One that came later
-	// begins at its first offset, whatever the group's start.
+	// begins at its first offset, whatever the group's start. 0: not known, so that all
+	// begin at the group's start.
 	Partitions int32
 }
 

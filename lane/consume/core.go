@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -21,11 +22,11 @@ type Core struct {
 	stopped  bool
 
 	view      *View
-	reached   uint64      // the revision that the view and the records are as of
-	audiences []*audience // of cfg.Topics
-	members   map[string]Member
-	local     map[place]int      // members of this process
-	anywhere  map[string]int     // the same by topic, of all lanes
+	reached   uint64             // the revision that the view and the records are as of
+	audiences []*audience        // of cfg.Topics
+	members   map[string]Member  // of this process
+	local     map[place]bool     // where they are, as far as they count
+	anywhere  map[string]int     // how many read a topic, in any lane
 	unknown   map[lane.Name]bool // strict colors whose lane is unknown: true once it has been for too long
 
 	parts     []*partition // ascending
@@ -59,7 +60,7 @@ func NewCore(cfg Config) (*Core, error) {
 	cfg = cfg.filled()
 	return &Core{
 		cfg: cfg, noteEvery: cfg.NoteMin,
-		past: map[string]bool{}, members: map[string]Member{}, local: map[place]int{}, anywhere: map[string]int{},
+		past: map[string]bool{}, members: map[string]Member{}, local: map[place]bool{}, anywhere: map[string]int{},
 		unknown: map[lane.Name]bool{}, byID: map[Partition]*partition{}, runs: map[uint64]*run{},
 		writes: map[uint64]*partition{},
 	}, nil
@@ -190,6 +191,8 @@ func (c *Core) opened(session string) {
 		c.past[c.session] = true
 	}
 	c.session = session
+	c.forgetPast()
+	c.countMembers()
 	if !c.lost {
 		return
 	}
@@ -200,6 +203,24 @@ func (c *Core) opened(session string) {
 			p.runs(func(r *run) { c.end(r, WhyGone) })
 		}
 	}
+}
+
+// forgetPast drops sessions of this process that no record names any more.
+func (c *Core) forgetPast() {
+	named := map[string]bool{}
+	for _, p := range c.parts {
+		if p.write != nil {
+			named[p.write.Session] = true
+		}
+		if p.record == nil {
+			continue
+		}
+		named[p.record.Main.Session] = true
+		for _, e := range p.record.Colors {
+			named[e.Holder.Session] = true
+		}
+	}
+	maps.DeleteFunc(c.past, func(session string, _ bool) bool { return !named[session] })
 }
 
 func (c *Core) leaseLost() {
@@ -214,23 +235,48 @@ func (c *Core) leaseLost() {
 }
 
 func (c *Core) joined(m Member) {
-	c.left(m.ID)
 	c.members[m.ID] = m
-	c.countMember(m, 1)
+	c.countMembers()
 }
 
 func (c *Core) left(id string) {
-	if m, ok := c.members[id]; ok {
-		delete(c.members, id)
-		c.countMember(m, -1)
+	delete(c.members, id)
+	c.countMembers()
+}
+
+// here reports whether this process has a member of a lane that counts for a partition.
+func (c *Core) here(p *partition, l lane.Name) bool { return c.local[place{p.topic.Name, l}] }
+
+// countMembers finds out where this process has members. One of a lane that is over, or that
+// was created again since it joined, does not count.
+func (c *Core) countMembers() {
+	clear(c.local)
+	clear(c.anywhere)
+	for id, m := range c.members {
+		if c.view != nil {
+			for i := range c.view.Members { // the registry knows its generation
+				if v := &c.view.Members[i]; v.ID == id && v.Session == c.session {
+					m.Generation = v.Generation
+				}
+			}
+		}
+		for _, t := range m.Topics {
+			c.anywhere[t]++
+			if c.lasts(&m) {
+				c.local[place{t, m.Lane}] = true
+			}
+		}
 	}
 }
 
-func (c *Core) countMember(m Member, by int) {
-	for _, t := range m.Topics {
-		c.local[place{t, m.Lane}] += by
-		c.anywhere[t] += by
+// lasts reports whether a member of this process is of the lane as it is now. A generation
+// that is not known yet is taken for the present one.
+func (c *Core) lasts(m *Member) bool {
+	if m.Lane == lane.Baseline || c.view == nil {
+		return true
 	}
+	l, known := c.view.Lanes[m.Lane]
+	return known && !l.Ended && (m.Generation == 0 || m.Generation == l.Generation)
 }
 
 func (c *Core) viewed(v *View) {
@@ -245,6 +291,7 @@ func (c *Core) viewed(v *View) {
 			c.emit(&Disarm{Timer{Kind: TimerUnknown, Cursor: color}})
 		}
 	}
+	c.countMembers()
 	c.hear()
 	for _, p := range c.parts {
 		p.barren = false
@@ -393,8 +440,26 @@ func (c *Core) handoverFired(p *partition, cursor lane.Name) {
 	}
 	r.cut = true
 	p.look = true
+	why := r.why
+	if !r.stopping {
+		why = WhyReset
+	}
 	c.alarm(Alarm{Kind: AlarmHandover, Partition: p.id, Cursor: cursor, Count: int64(r.flight.out)})
-	c.emit(&Withdraw{Run: r.id, Cursor: cursor, In: r.flight.out, Why: r.why})
+	c.emit(&Withdraw{Run: r.id, Cursor: cursor, In: r.flight.out, Why: why})
+}
+
+// fair is what cursors are spread over together: those of one topic for one lane. Processes
+// that read other topics, too, come to the same result for this one.
+type fair struct {
+	topic string
+	lane  lane.Name
+}
+
+// salt spreads topics of few partitions over the sessions.
+func (f fair) salt() uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(f.topic + "\x00" + string(f.lane)))
+	return h.Sum32()
 }
 
 // assign decides which session is to run which cursor.
@@ -403,12 +468,14 @@ func (c *Core) assign() {
 		p      *partition
 		cursor lane.Name
 	}
-	claims := map[lane.Name][]claim{} // by the lane whose processes they are for
-	keys := map[lane.Name][]key{}
+	claims := map[fair][]claim{}
+	keys := map[fair][]key{}
 	add := func(p *partition, cursor lane.Name, o Owner, h Holder) {
-		claims[o.Lane] = append(claims[o.Lane], claim{holder: h.Session, room: p.room, able: p.aud.able(cursor, o)})
-		keys[o.Lane] = append(keys[o.Lane], key{p, cursor})
+		f := fair{p.id.Topic, o.Lane}
+		claims[f] = append(claims[f], claim{holder: h.Session, room: p.room, able: p.aud.able(cursor, o)})
+		keys[f] = append(keys[f], key{p, cursor})
 	}
+	strangers := map[lane.Name]bool{}
 	for _, p := range c.parts {
 		if p.aud == nil {
 			continue
@@ -417,7 +484,9 @@ func (c *Core) assign() {
 		if p.record != nil {
 			main = p.record.Main
 			for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
-				c.noteUnknown(p, color)
+				if strict(color) && !c.view.known(color) && p.main != nil {
+					strangers[color] = true
+				}
 				if o := p.aud.owner(color); o.Lane != lane.Baseline {
 					add(p, color, o, p.record.Colors[color].Holder)
 				}
@@ -426,9 +495,9 @@ func (c *Core) assign() {
 		add(p, Main, Owner{}, main)
 	}
 	fresh := map[*partition]map[lane.Name]string{}
-	for l, cs := range claims {
-		for i, session := range balance(cs) {
-			k := keys[l][i]
+	for f, cs := range claims {
+		for i, session := range balance(cs, f.salt()) {
+			k := keys[f][i]
 			if fresh[k.p] == nil {
 				fresh[k.p] = map[lane.Name]string{}
 			}
@@ -441,16 +510,27 @@ func (c *Core) assign() {
 			p.look = true
 		}
 	}
+	c.countStrangers(strangers)
 }
 
-// noteUnknown begins to count how long a strict color that is split off has no lane.
-func (c *Core) noteUnknown(p *partition, color lane.Name) {
-	if !color.Strict() || c.view.known(color) || p.main == nil {
-		return
+// countStrangers counts how long strict colors that are split off have had no lane. The time
+// begins anew with each process that comes to hold main.
+func (c *Core) countStrangers(strangers map[lane.Name]bool) {
+	for _, color := range slices.Sorted(maps.Keys(strangers)) {
+		if _, counting := c.unknown[color]; !counting {
+			c.unknown[color] = false
+			c.emit(&Arm{Timer{Kind: TimerUnknown, Cursor: color}, c.cfg.UnknownStrict})
+		}
 	}
-	if _, waits := c.unknown[color]; !waits {
-		c.unknown[color] = false
-		c.emit(&Arm{Timer{Kind: TimerUnknown, Cursor: color}, c.cfg.UnknownStrict})
+	for _, color := range slices.Sorted(maps.Keys(c.unknown)) {
+		tooLong := c.unknown[color]
+		if strangers[color] || tooLong && len(c.unknown) <= maxOwners {
+			continue
+		}
+		delete(c.unknown, color)
+		if !tooLong {
+			c.emit(&Disarm{Timer{Kind: TimerUnknown, Cursor: color}})
+		}
 	}
 }
 

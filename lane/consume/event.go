@@ -19,7 +19,7 @@ type Opened struct{ Session string }
 
 // LeaseLost: the session can not be renewed, and may have run out by the process's own
 // clock: last renewal sent + TTL − margin. It is told as soon as a clock shows it, and
-// always before anything that was fetched until then.
+// always before any event by which something could be used that was fetched until then.
 type LeaseLost struct{}
 
 // Joined: a member of this process joined. Left: it left; the registry is told of it first,
@@ -64,10 +64,11 @@ type Answered struct {
 	Answer
 }
 
-// Fetched answers [Fetch]. A fetch that failed is told with an empty batch whose Next is the
-// offset that was asked for, and is asked for again.
+// Fetched answers [Fetch]. A fetch that failed says nothing of the log, and is asked for
+// again.
 type Fetched struct {
-	Run uint64
+	Run    uint64
+	Failed bool
 	Batch
 }
 
@@ -97,7 +98,9 @@ type Failed struct {
 // must not be told of.
 type Fired struct{ Timer Timer }
 
-// Stop: the process stops consuming. All cursors are released; [Stopped] follows.
+// Stop: the process stops consuming; its members leave at the same time. All cursors are
+// released; [Stopped] follows, but not while the registry does not answer: who waits for it
+// gives up after a while, and the session's end does the rest.
 type Stop struct{}
 
 func (*Opened) event()      {}

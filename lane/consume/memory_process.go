@@ -219,33 +219,12 @@ func (p *MemoryProcess) update(group string, known *uint64) (*Update, <-chan str
 		return nil, r.changed, next
 	}
 	u := &Update{Records: r.since(group, *known)}
-	// A record that names a session which ended before it was written: the picture at its
-	// revision is what shows that.
-	late := false
-	for _, s := range u.Records {
-		late = late || r.namesDead(s.Record)
-	}
-	if late || r.seen > *known {
+	u.Revision = r.revision // that nothing else has changed is told, too
+	if r.seen > *known {
 		u.View = r.view(group)
 	}
 	*known = r.revision
-	if u.View == nil && len(u.Records) == 0 {
-		return nil, r.changed, next
-	}
 	return u, r.changed, next
-}
-
-func (r *MemoryRegistry) namesDead(rec *Record) bool {
-	dead := func(h Holder) bool {
-		_, lives := r.sessions[h.Session]
-		return !h.None() && !lives
-	}
-	for _, e := range rec.Colors {
-		if dead(e.Holder) {
-			return true
-		}
-	}
-	return dead(rec.Main)
 }
 
 // nextEnd is how long it is until the next lease or tombstone runs out; 0: none will.

@@ -14,15 +14,15 @@ const maxMoves = 40
 // are to be given up and proposes the moves that are due, all in one write.
 func (c *Core) reconcile(p *partition) {
 	p.look = false
-	if p.halted || p.aud == nil {
-		return
-	}
-	if !c.stopping && !c.decides() {
+	if p.aud == nil || !c.stopping && !c.decides() {
 		return
 	}
 	p.resetting = c.resets(p)
+	if p.halted && !p.resetting {
+		return
+	}
 	c.mark(p)
-	if !c.decides() || p.write != nil || p.barren {
+	if !c.decides() || p.write != nil {
 		return
 	}
 	if p.record == nil {
@@ -30,8 +30,9 @@ func (c *Core) reconcile(p *partition) {
 		return
 	}
 	b := &draft{c: c, p: p, write: Write{Partition: p.id, Session: c.session, IfRevision: p.revision}}
-	if p.resetting {
-		c.rewind(b)
+	if p.resetting && c.rewind(b) {
+		c.propose(p, &b.write)
+		return
 	}
 	c.releases(b)
 	if !c.stopping {
@@ -60,16 +61,18 @@ func (c *Core) mark(p *partition) {
 			c.waitFor(r)
 		case why == "" && r.stopping && !r.cut && !p.concerns(r.cursor, Release):
 			r.stopping = false
-			if r.timed {
-				r.timed = false
-				c.emit(&Disarm{c.handover(r)})
-			}
+			c.disarm(r)
 		}
 	}
 	if p.main != nil { // first: colors that are run for the baseline go before it
 		mark(p.main)
-		if p.resetting {
+		switch {
+		case p.resetting:
 			c.waitFor(p.main)
+		case p.main.cut && !p.main.stopping && !p.concerns(Main, Rewind):
+			c.resume(p.main)
+		case !p.main.stopping:
+			c.disarm(p.main)
 		}
 	}
 	for _, r := range p.colors {
@@ -90,7 +93,7 @@ func (c *Core) unwanted(r *run) Why {
 	p := r.p
 	to := p.assigned[r.cursor]
 	elsewhere := to != "" && to != c.session
-	here := c.local[place{p.topic.Name, r.lane}] > 0
+	here := c.here(p, r.lane)
 	switch {
 	case c.stopping:
 		return WhyStopping
@@ -176,7 +179,7 @@ func (c *Core) releases(b *draft) {
 		}
 		held = held || r.base()
 	}
-	if r := b.p.main; r != nil && r.ready() && !held && !b.p.resetting && !b.full() {
+	if r := b.p.main; r != nil && r.ready() && !held && !b.full() {
 		b.note(r)
 		b.record().setHolder(Main, Holder{})
 		b.move(Move{Kind: Release, Cursor: Main, Why: r.why})
@@ -193,7 +196,7 @@ func (c *Core) takes(b *draft) {
 		case !p.aud.baseline():
 			why = WhyCaretaker
 		case !h.None():
-			why = WhyGone
+			why = c.whyNot(h)
 		}
 		b.take(Main, lane.Baseline, h, why)
 	}
@@ -204,10 +207,10 @@ func (c *Core) takes(b *draft) {
 		}
 		o := p.aud.owner(color)
 		if o.Lane == lane.Baseline {
-			if b.main() == nil || !o.Dead && c.local[place{p.topic.Name, lane.Baseline}] == 0 {
+			if b.main() == nil || !o.Dead && !c.here(p, lane.Baseline) {
 				continue
 			}
-		} else if !c.mine(p, color) || c.local[place{p.topic.Name, o.Lane}] == 0 {
+		} else if !c.mine(p, color) || !c.here(p, o.Lane) {
 			continue
 		}
 		why := WhyFree
@@ -215,10 +218,18 @@ func (c *Core) takes(b *draft) {
 		case o.Dead:
 			why = WhyStrictEnded
 		case !h.None():
-			why = WhyGone
+			why = c.whyNot(h)
 		}
 		b.take(color, o.Lane, h, why)
 	}
+}
+
+// whyNot says why a holder that is named does not count.
+func (c *Core) whyNot(h Holder) Why {
+	if h.Session == c.session {
+		return WhyNotRun
+	}
+	return WhyGone
 }
 
 // renew takes under the present session what this process runs under one that it lost. The
@@ -237,14 +248,17 @@ func (b *draft) take(cursor, to lane.Name, from Holder, why Why) {
 	b.record().setHolder(cursor, Holder{Session: b.c.session, Lane: to})
 	b.move(Move{Kind: Take, Cursor: cursor, Lane: to, Why: why})
 	b.write.Read = append(b.write.Read, cursor)
-	if !from.None() && !slices.Contains(b.write.Gone, from.Session) {
+	if !from.None() && from.Session != b.c.session && !slices.Contains(b.write.Gone, from.Session) {
 		b.write.Gone = append(b.write.Gone, from.Session)
 	}
 }
 
-// free reports whether a cursor with this holder may be taken: it has none, or its session
-// is gone from the registry.
-func (c *Core) free(p *partition, h Holder) bool { return h.None() || c.gone(p, h.Session) }
+// free reports whether a cursor that has no run here may be taken from this holder: there is
+// none, or its session is gone from the registry, or it is this process, which does not know
+// of it: nobody else runs it either.
+func (c *Core) free(p *partition, h Holder) bool {
+	return h.None() || h.Session == c.session || !p.barren && c.gone(p, h.Session)
+}
 
 // gone reports whether a session that a record names has ended. A view that is older than
 // the record may not know yet of a session that is new.
@@ -265,7 +279,7 @@ func (c *Core) mine(p *partition, cursor lane.Name) bool {
 		return false
 	}
 	return cursor != Main || c.anywhere[p.topic.Name] > 0 &&
-		(!p.aud.baseline() || c.local[place{p.topic.Name, lane.Baseline}] > 0)
+		(!p.aud.baseline() || c.here(p, lane.Baseline))
 }
 
 // splits splits off the colors that are not the baseline's.
@@ -274,6 +288,7 @@ func (c *Core) splits(b *draft) {
 	if r == nil {
 		return
 	}
+	p.deferred = false
 	for _, color := range p.aud.eager {
 		b.split(r, color, WhyLaneMember)
 	}
@@ -300,6 +315,7 @@ func (b *draft) split(r *run, color lane.Name, why Why) {
 		return
 	}
 	if b.c.cfg.Ordered && (len(r.redo) > 0 || r.flight.has(func(it *item) bool { return it.msg.Color == color })) {
+		b.p.deferred = true
 		return // it is with the baseline still; main waits at its next message
 	}
 	rec = b.record()
@@ -352,7 +368,7 @@ func (c *Core) merges(b *draft) {
 			continue
 		}
 		delete(b.record().Colors, r.cursor)
-		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: r.cursor})
+		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: r.cursor, Compare: true, IfRevision: r.noteRev})
 		b.move(Move{Kind: Merge, Cursor: r.cursor, Why: WhyMet})
 		merged = true
 	}
@@ -363,11 +379,11 @@ func (c *Core) merges(b *draft) {
 
 // create makes the record and main's note, and takes main, in one.
 func (c *Core) create(p *partition) {
-	if c.stopping || !c.mine(p, Main) {
+	if c.stopping || p.barren || !c.mine(p, Main) {
 		return
 	}
 	start, why := c.cfg.Start, WhyNewGroup
-	if p.retry || p.id.Index >= p.topic.Partitions {
+	if p.retry || p.topic.Partitions > 0 && p.id.Index >= p.topic.Partitions {
 		start, why = Start{}, WhyNewPart
 	}
 	if p.start == nil {
@@ -397,31 +413,36 @@ func (c *Core) resets(p *partition) bool {
 }
 
 // rewind lets main begin elsewhere, and takes all colors back into it: what they had is what
-// the reset says now. It waits until nobody runs a color and nothing of main is in flight.
-func (c *Core) rewind(b *draft) {
+// the reset says now. It waits until nobody runs a color and nothing of main is in flight,
+// and reports whether the write is ready.
+func (c *Core) rewind(b *draft) bool {
 	p, r := b.p, b.p.main
-	if r == nil || r.stopping || r.session != c.session || r.flight.out > 0 && !r.cut {
-		return
+	if r == nil || r.stopping || r.session != c.session || len(p.colors) > 0 || r.flight.out > 0 && !r.cut {
+		return false
 	}
-	for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
+	colors := slices.Sorted(maps.Keys(p.record.Colors))
+	for _, color := range colors {
 		h := p.record.Colors[color].Holder
 		if !c.free(p, h) {
-			return
+			return false
 		}
-		if !h.None() {
+		if !h.None() && h.Session != c.session && !slices.Contains(b.write.Gone, h.Session) {
 			b.write.Gone = append(b.write.Gone, h.Session)
 		}
 	}
 	rec := b.record()
-	for color := range p.record.Colors {
+	for _, color := range colors[:min(len(colors), maxMoves)] { // what stays is written over by a split
 		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color})
 	}
-	slices.SortFunc(b.write.Notes, func(x, y NoteWrite) int { return compareNames(x.Cursor, y.Cursor) })
 	to := c.view.Group.Reset
+	at := to.Offsets[p.id]
+	if p.bounds != (Bounds{}) {
+		at = min(max(at, p.bounds.First), p.bounds.End)
+		rec.Epoch = p.bounds.Epoch
+	}
 	rec.Colors, rec.Reset = nil, to.ID
-	b.write.Notes = append(b.write.Notes, NoteWrite{
-		Cursor: Main, Note: &Note{Pos: to.Offsets[p.id]}, Compare: true, IfRevision: r.noteRev,
-	})
+	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: Main, Note: &Note{Pos: at}, Compare: true, IfRevision: r.noteRev})
 	b.write.Read = append(b.write.Read, Main)
-	b.move(Move{Kind: Rewind, Cursor: Main, From: to.Offsets[p.id], Why: WhyReset})
+	b.move(Move{Kind: Rewind, Cursor: Main, From: at, Why: WhyReset})
+	return true
 }

@@ -22,8 +22,8 @@ type partition struct {
 	colors   []*run // ascending by cursor
 
 	write *Propose // under way; it ends by its answer only
-	// barren: the last write was refused though nothing had changed but who lives. It is
-	// worth another try when the picture is another one.
+	// barren: the last write was refused though no revision had changed, since a session
+	// lives that was thought gone. Taking from the gone waits for another picture.
 	barren bool
 
 	behind    bool   // a holder is not in the view, which is older than the record
@@ -31,7 +31,9 @@ type partition struct {
 	epoch     string
 	resolving bool
 
+	bounds    Bounds    // as the last fetch showed them
 	at        lane.Name // the color that main waits at; zero: none
+	deferred  bool      // a split waits for what is in flight
 	stalled   bool      // main has stood still for long
 	stallAt   int64
 	watching  bool // a stall timer is armed
@@ -94,13 +96,10 @@ func (p *partition) want(color lane.Name) {
 	}
 }
 
-// waits reports whether an ordered split may wait for what is in flight.
-func (p *partition) waits() bool { return p.at != Main }
-
 // met reports whether a color that is run for the baseline can be merged, as far as the
-// cursors go.
+// cursors go. Messages that may have been dispatched before are still flagged as its own.
 func (p *partition) met(r *run) bool {
-	return p.main != nil && r.pos == p.main.pos && r.settledBelow()
+	return p.main != nil && r.pos == p.main.pos && r.settledBelow() && !r.lostBefore && r.doubtful <= r.pos
 }
 
 // learn takes in a record as it is at a revision. While a write is under way the record
@@ -123,11 +122,19 @@ func (c *Core) adopt(p *partition) {
 	if p.told.Revision <= p.revision {
 		return
 	}
-	p.record, p.revision = p.told.Record, p.told.Revision
+	p.replace(p.told.Record, p.told.Revision)
 	c.rebalance = true
 	if p.main != nil {
 		p.at = Main // main decides anew
 	}
+}
+
+// replace makes a record the known one. A reset mends a partition that was stopped.
+func (p *partition) replace(rec *Record, revision uint64) {
+	if p.record != nil && rec != nil && rec.Reset != p.record.Reset {
+		p.halted = false
+	}
+	p.record, p.revision = rec, revision
 }
 
 // drop ends every run that a record does not name.
@@ -135,7 +142,7 @@ func (c *Core) drop(p *partition, rec *Record) {
 	p.runs(func(r *run) {
 		if rec != nil {
 			h, ok := rec.Holder(r.cursor)
-			mine := h.Session == r.session || h.Session == c.session && p.concerns(r.cursor, Take)
+			mine := h.Session == r.session || p.concerns(r.cursor, Take) && h.Session == p.write.Session
 			if ok && mine && h.Lane == r.lane {
 				return
 			}
@@ -155,6 +162,14 @@ func (c *Core) begin(p *partition, m Move, session string, n StoredNote, lost bo
 	if n.Note != nil {
 		r.noted = *n.Note
 		r.pos, r.redo = n.Note.Pos, slices.Clone(n.Note.Left)
+		r.doubtful = n.Note.Doubtful
+		if r.doubtful == doubtfulAll { // the end was never seen, so it is looked up now
+			r.lostBefore, r.doubtful = true, 0
+		}
+	} else { // somebody deleted it
+		r.pos = p.record.Colors[m.Cursor].From
+		r.lostBefore = true
+		c.alarm(Alarm{Kind: AlarmNoNote, Partition: p.id, Cursor: m.Cursor, From: r.pos})
 	}
 	if m.Cursor == Main {
 		p.main = r
@@ -176,13 +191,34 @@ func (c *Core) end(r *run, why Why) {
 	} else {
 		p.colors = slices.DeleteFunc(p.colors, func(o *run) bool { return o == r })
 	}
-	if r.timed {
-		c.emit(&Disarm{c.handover(r)})
-	}
+	c.disarm(r)
 	if !r.cut {
 		c.emit(&Withdraw{Run: r.id, Cursor: r.cursor, In: r.flight.out, Why: why})
 	}
 	p.look = true
+}
+
+// resume lets a run go on that was cut for a reset which was called off: what its consumers
+// had is handed out again.
+func (c *Core) resume(r *run) {
+	delete(c.runs, r.id)
+	c.ids++
+	r.id, r.cut, r.fetching = c.ids, false, false
+	c.runs[r.id] = r
+	for i := range r.flight.items {
+		if it := &r.flight.items[i]; it.state == itemOut || it.state == itemStoring {
+			it.redelivered = true
+			r.flight.set(it, itemBack)
+		}
+	}
+}
+
+// disarm forgets the timer of a run that waits for its consumers.
+func (c *Core) disarm(r *run) {
+	if r.timed {
+		r.timed = false
+		c.emit(&Disarm{c.handover(r)})
+	}
 }
 
 func (c *Core) handover(r *run) Timer {

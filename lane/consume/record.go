@@ -117,9 +117,15 @@ func (r *Record) setHolder(cursor lane.Name, h Holder) {
 type Note struct {
 	Pos  int64
 	Left []int64
+	// Doubtful: a message below it may have been dispatched by a holder that was lost.
+	// Zero, or above Pos, or −1 where all may have been that were in the log.
+	Doubtful int64
 
 	extra fields
 }
+
+// doubtfulAll stands for the end of the log where it is not known.
+const doubtfulAll = -1
 
 // Settled reports whether the note says that a message of its cursor is settled.
 func (n *Note) Settled(offset int64) bool {
@@ -137,7 +143,9 @@ func (n *Note) clone() *Note {
 }
 
 // same reports whether two notes say the same.
-func (n *Note) same(o *Note) bool { return n.Pos == o.Pos && slices.Equal(n.Left, o.Left) }
+func (n *Note) same(o *Note) bool {
+	return n.Pos == o.Pos && n.Doubtful == o.Doubtful && slices.Equal(n.Left, o.Left)
+}
 
 // fields are those of a persisted form that this version does not know.
 type fields map[string]json.RawMessage
@@ -165,9 +173,10 @@ type jsonRecord struct {
 }
 
 type jsonNote struct {
-	V    int     `json:"v"`
-	Pos  int64   `json:"pos"`
-	Left []int64 `json:"left,omitempty"`
+	V        int     `json:"v"`
+	Pos      int64   `json:"pos"`
+	Left     []int64 `json:"left,omitempty"`
+	Doubtful int64   `json:"doubtful,omitempty"`
 }
 
 func toJSON(h Holder) *jsonHolder {
@@ -244,14 +253,14 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON gives the persisted form.
 func (n *Note) MarshalJSON() ([]byte, error) {
-	return withExtra(jsonNote{V: RecordVersion, Pos: n.Pos, Left: n.Left}, n.extra)
+	return withExtra(jsonNote{V: RecordVersion, Pos: n.Pos, Left: n.Left, Doubtful: n.Doubtful}, n.extra)
 }
 
 // UnmarshalJSON reads the persisted form. It refuses one of a later version with
 // [ErrVersion], and one whose left is not in order or not below its position.
 func (n *Note) UnmarshalJSON(data []byte) error {
 	var in jsonNote
-	extra, err := splitExtra(data, &in, "v", "pos", "left")
+	extra, err := splitExtra(data, &in, "v", "pos", "left", "doubtful")
 	if err != nil {
 		return fmt.Errorf("note: %w", err)
 	}
@@ -263,10 +272,10 @@ func (n *Note) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("note: left has %d at %d: want offsets that go up and lie below pos %d", o, i, in.Pos)
 		}
 	}
-	if in.Pos < 0 {
-		return fmt.Errorf("note: pos is %d", in.Pos)
+	if in.Pos < 0 || in.Doubtful < doubtfulAll {
+		return fmt.Errorf("note: pos is %d and doubtful %d", in.Pos, in.Doubtful)
 	}
-	*n = Note{Pos: in.Pos, Left: in.Left, extra: extra}
+	*n = Note{Pos: in.Pos, Left: in.Left, Doubtful: in.Doubtful, extra: extra}
 	return nil
 }
 

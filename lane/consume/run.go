@@ -25,7 +25,8 @@ type run struct {
 	fetching bool
 
 	// doubtful: messages below that offset may have been dispatched by a holder that was
-	// lost. It is the end of the log, which the first fetch after the take shows.
+	// lost. It is the end of the log, which the first fetch after the take shows; the note
+	// hands it on.
 	lostBefore bool
 	doubtful   int64
 
@@ -62,7 +63,14 @@ func (r *run) note() *Note {
 	if len(left) == 0 {
 		left = nil
 	}
-	return &Note{Pos: r.pos, Left: left, extra: r.noted.extra}
+	n := &Note{Pos: r.pos, Left: left, extra: r.noted.extra}
+	switch {
+	case r.lostBefore: // the end of the log is not known yet
+		n.Doubtful = doubtfulAll
+	case r.doubtful > r.pos:
+		n.Doubtful = r.doubtful
+	}
+	return n
 }
 
 // settledBelow reports whether everything of the cursor below its position is settled.
@@ -96,12 +104,17 @@ func (c *Core) fetched(e *Fetched) {
 	}
 	r.fetching = false
 	p := r.p
-	if p.halted || p.truncated(r, &e.Bounds) {
+	if e.Failed {
+		c.advance(r)
+		return
+	}
+	p.bounds = e.Bounds
+	if p.halted || p.truncated(r) {
 		c.halt(p)
 		return
 	}
-	if r.lostBefore && e.Bounds != (Bounds{}) {
-		r.lostBefore, r.doubtful = false, e.Bounds.End
+	if r.lostBefore {
+		r.lostBefore, r.doubtful = false, max(r.doubtful, e.Bounds.End)
 	}
 	c.missing(r, e.Bounds.First)
 	r.buf, r.seen = e.Messages, max(e.Next, r.seen)
@@ -109,12 +122,17 @@ func (c *Core) fetched(e *Fetched) {
 }
 
 // truncated reports whether the log is another one than that which the record and the notes
-// speak of. A fetch that failed has no bounds.
-func (p *partition) truncated(r *run, b *Bounds) bool {
-	if *b == (Bounds{}) {
-		return false
+// speak of.
+func (p *partition) truncated(r *run) bool {
+	if p.bounds.End < r.pos || p.record.Epoch != "" && p.bounds.Epoch != p.record.Epoch {
+		return true
 	}
-	return b.End < r.pos || p.record.Epoch != "" && b.Epoch != p.record.Epoch
+	for _, e := range p.record.Colors {
+		if p.bounds.End < e.From {
+			return true
+		}
+	}
+	return false
 }
 
 // halt stops a partition for good: nothing that is known of it holds.
@@ -146,7 +164,7 @@ func (c *Core) missing(r *run, first int64) {
 // dispatches reports whether r may hand out messages now.
 func (c *Core) dispatches(r *run) bool {
 	switch p := r.p; {
-	case r.stopping, p.halted, c.paused(), p.resetting:
+	case r.stopping, r.cut, p.halted, c.paused(), p.resetting, p.concerns(Main, Rewind):
 		return false
 	case c.lost:
 		return c.cfg.OnLoss == LossContinue
@@ -323,14 +341,14 @@ func (c *Core) mainHas(r *run, m *Message, o *Owner) (skip, wait bool) {
 	}
 	*o = p.aud.owner(m.Color)
 	if _, there := p.record.Colors[m.Color]; there { // below from: main's, whoever owns the color
-		o.Dead = o.Dead || m.Color.Strict() // and a strict color was main's only to be buried
+		o.Dead = o.Dead || strict(m.Color) // and a strict color was main's only to be buried
 		return false, false
 	}
 	if o.Lane != lane.Baseline {
 		p.want(m.Color)
 		return false, true
 	}
-	if c.lost && !c.view.known(m.Color) { // it may be a lane that is new
+	if c.lost && (strict(m.Color) || !c.view.known(m.Color)) { // only known ordinary colors go on as before
 		return false, true
 	}
 	return false, false
@@ -347,7 +365,7 @@ func (c *Core) again(r *run) {
 			continue
 		}
 		o := r.p.aud.owner(it.msg.Color)
-		if r.cursor == Main && it.msg.Color.Strict() {
+		if r.cursor == Main && strict(it.msg.Color) {
 			o.Dead = true // it was on its way to the dead letters, and belongs to no other cursor
 		}
 		if r.base() && (it.offset >= r.limit() || it.state == itemAgain && r.p.main.leaves(it.msg.Color)) {
@@ -370,10 +388,10 @@ func (c *Core) hand(r *run, m *Message, o Owner, redelivered bool) bool {
 
 // canGive reports whether there is somebody to give a message to.
 func (c *Core) canGive(r *run, color lane.Name, o Owner) bool {
-	if r.lane == lane.Baseline && color.Strict() {
-		return o.Dead // never to the baseline
+	if r.lane == lane.Baseline && strict(color) {
+		return o.Dead && !c.lost // never to the baseline
 	}
-	return c.local[place{r.p.topic.Name, r.lane}] > 0
+	return c.here(r.p, r.lane)
 }
 
 // give dispatches an item that is with nobody, or buries it.
@@ -382,7 +400,7 @@ func (c *Core) give(r *run, it *item, o Owner) bool {
 	if !c.canGive(r, m.Color, o) {
 		return false
 	}
-	if r.lane == lane.Baseline && m.Color.Strict() {
+	if r.lane == lane.Baseline && strict(m.Color) {
 		r.flight.set(it, itemStoring)
 		why := BuryStrictEnded
 		if o.Reason == lane.ReasonUnknown {
@@ -500,7 +518,7 @@ func (c *Core) inFlight(id uint64, offset int64) (*run, *item) {
 func (c *Core) freed(r *run) {
 	r.changed = true
 	p := r.p
-	if r.stopping || p.waits() || p.resetting || r.base() && p.met(r) {
+	if r.stopping || p.deferred || p.resetting || r.base() && p.met(r) {
 		p.look = true // a release may be ready, or a merge, or an ordered split
 	}
 	c.advance(r)

@@ -144,7 +144,9 @@ func (r *Runner) loop(ctx context.Context) error {
 	for !r.done || r.staying > 0 {
 		select {
 		case <-r.box.wake:
-			for _, in := range r.box.take() {
+			in := r.box.take()
+			r.checkLease() // before anything that was fetched is used
+			for _, in := range in {
 				r.handle(in)
 			}
 		case <-stop:
@@ -178,8 +180,6 @@ func (r *Runner) handle(in input) {
 			return
 		}
 		delete(r.timers, e.Timer)
-	case *Fetched:
-		r.checkLease()
 	}
 	r.step(in.event)
 }
@@ -282,17 +282,17 @@ func (r *Runner) fetch(f Fetch) {
 		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
 		b, err := t.read(ctx, f.From, f.Filter, f.Max)
 		cancel()
+		e := &Fetched{Run: f.Run, Failed: err != nil, Batch: b}
 		if err != nil {
 			w.misses++
 			if !sleep(w.ctx, backoff(w.misses)) {
 				return
 			}
-			b = Batch{Next: f.From}
 		} else {
 			w.misses = 0
 		}
 		if w.ctx.Err() == nil {
-			r.post(&Fetched{Run: f.Run, Batch: b})
+			r.post(e)
 		}
 	})
 }

@@ -89,6 +89,9 @@ func (a *audience) owner(color lane.Name) Owner {
 	if o, ok := a.owners[color]; ok {
 		return o
 	}
+	if !color.Valid() { // no lane can have it
+		return Owner{Reason: lane.ReasonUnknown}
+	}
 	o := owner(a.view, a.members, color, a.unknown[color])
 	if o.Dead && !a.buries { // without a place for dead letters they wait as if the lane had no member
 		o = Owner{Lane: color, Reason: lane.ReasonStrictNo}

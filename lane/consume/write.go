@@ -34,7 +34,8 @@ type NoteWrite struct {
 	Cursor lane.Name
 	Note   *Note // nil: deleted
 	// IfRevision is compared where Compare is set; 0: there is no note. A note of a cursor
-	// that a holder runs is always compared; a split's is not: it goes over what is there.
+	// that is run is compared; a split's is not, since it goes over what is there, and nor
+	// are those that a reset deletes.
 	Compare    bool
 	IfRevision uint64
 }
@@ -59,6 +60,7 @@ type Why string
 const (
 	WhyFree        Why = "nobody-holds-it"     // take: it has no holder
 	WhyGone        Why = "holder-is-gone"      // take: its holder's session ended
+	WhyNotRun      Why = "nobody-runs-it"      // take: this process is named, but does not run it
 	WhyNewSession  Why = "new-session"         // take: this process held it under a session that it lost
 	WhyCaretaker   Why = "caretaker"           // take: of main, while the baseline has no member
 	WhyOwner       Why = "owner-changed"       // release: another lane is to have it
@@ -91,6 +93,9 @@ func (m Move) String() string {
 	name := "main"
 	if m.Cursor != Main {
 		name = string(m.Cursor)
+		if name == "main" {
+			name = "color main"
+		}
 	}
 	switch m.Kind {
 	case Take:
