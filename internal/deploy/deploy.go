@@ -70,41 +70,46 @@ func ParseListen(s string) (Listen, error) {
 	return l, nil
 }
 
-// Process says what to run and as what. Service and Cmd are required.
+// Process says what to run and as what. Service and Cmd are required; the zero value of
+// every other field is usable. Start copies it: what is changed later has no effect.
 type Process struct {
-	Service  string
-	Lane     string // empty: the baseline
-	Instance string // default: "<service>-<4 hex digits>"
-	Room     string
-	Listen   []Listen // none: one HTTP port, chosen
-	NoListen bool     // consumes only: registered at start, without endpoints
+	Service string // a DNS label of at most 40 bytes without "--"
+	Lane    string // that it belongs to; created with the default TTL where it is not there; empty: the baseline
+	// Instance is its name, unique in the service, of at most 64 letters, digits, dots,
+	// underscores and dashes. Default: "<service>-<4 hex digits>". One that is registered
+	// already is taken over.
+	Instance string
+	Room     string   // data center or zone, which routing prefers; empty: none
+	Listen   []Listen // registered when it listens on all of them; none: one HTTP port, chosen
+	NoListen bool     // it only consumes: registered at start, without endpoints. Not with Listen
 	// Advertise is the host under which others reach the process. Default
 	// 127.0.0.1, or ::1 where the process listens there alone.
 	Advertise string
 	// Proxy is the host:port of a gateway's inside listener that the environment
 	// names as HTTP proxy. Empty: none.
 	Proxy    string
-	NoCreate bool // a lane that does not exist is an error instead of created
-	Weight   int
-	Labels   map[string]string
+	NoCreate bool              // a lane that does not exist is an error instead of created
+	Weight   int               // share of its lane's traffic, 1 to 1000; zero: 1
+	Labels   map[string]string // for people; the control plane bounds them
 
-	Cmd []string
-	Env []string // added to the environment of this process; a later value wins
-	Dir string
+	Cmd []string // program and arguments; a name without a slash is looked for in PATH
+	Env []string // "K=V", added to the environment of this process; a later value wins
+	Dir string   // working directory; empty: that of this process
 	// Stdin, Stdout and Stderr are inherited by the process where they are files;
 	// nil is the null device. Where one of them is this process's terminal, the
 	// process is in its background until it reads from it, and gets the foreground
 	// then: so Ctrl-C comes to this process, or to one that talks with a person.
-	// Ctrl-Z stops and SIGCONT continues both.
+	// Ctrl-Z stops and SIGCONT continues both. A writer that is no file is written to
+	// from goroutines that have ended when Wait returns.
 	Stdin          *os.File
 	Stdout, Stderr io.Writer
 
-	Control   []string          // URLs of the control plane
+	Control   []string          // URLs of the control plane; empty: laneclient.DefaultControl
 	Transport http.RoundTripper // to it; nil: TCP
-	TokenFile string
-	TTL       time.Duration // of the session; zero: the client's default
-	Drain     time.Duration // zero: DefaultDrain
-	Log       *slog.Logger
+	TokenFile string            // with a bearer token for it, also for the process; empty: none
+	TTL       time.Duration     // of the session, 5 s to 5 min; zero: laneclient.DefaultTTL
+	Drain     time.Duration     // how long it may take to end when it is asked to; zero: DefaultDrain
+	Log       *slog.Logger      // nil: discard
 }
 
 // Exit is how a process ended.

@@ -59,7 +59,7 @@ func start(ctx context.Context, cfg Process) (*Running, error) {
 		return nil, err
 	}
 	s := &supervisor{
-		cfg: cfg, log: cfg.Log.With("service", cfg.Service, "instance", cfg.Instance),
+		cfg: cfg, log: cfg.Log.With(telemetry.KeyService, cfg.Service, telemetry.KeyInstance, cfg.Instance),
 		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.reg = newRegistry(&s.cfg)

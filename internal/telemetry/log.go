@@ -10,25 +10,6 @@ import (
 	"log/slog"
 )
 
-// Keys of log attributes. Messages are constant; facts stand under these keys.
-const (
-	KeyAddress  = "address"
-	KeyDelay    = "delay"
-	KeyDrain    = "drain"
-	KeyPart     = "part"
-	KeyPort     = "port"
-	KeyError    = "error"
-	KeyInstance = "instance"
-	KeyLane     = "lane"
-	KeyPath     = "path"
-	KeyReason   = "reason"
-	KeyRevision = "revision"
-	KeyRole     = "role"
-	KeyRule     = "rule"
-	KeyService  = "service"
-	KeyStatus   = "status"
-)
-
 // LogFormat is how log lines are written.
 type LogFormat string
 
