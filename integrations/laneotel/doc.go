@@ -20,7 +20,12 @@
 //	grpc.NewClient("lane:///order", append(lanegrpc.DialOptions(lc, lanegrpc.WithObserver(laneotel.Observe)),
 //		grpc.WithStatsHandler(otelgrpc.NewClientHandler()), creds)...)
 //
-// lanethrift.WithObserver does it for Thrift, on the span of the call's context.
+// Thrift calls too, on the span of the call's context, which is yours to start: there is no
+// instrumentation of Thrift that would.
+//
+//	lanethrift.NewClient(lc, "order", lanethrift.WithObserver(laneotel.Observe))
+//
+// Where a server starts a span, of whatever protocol, [Annotate] notes color and lane on it.
 //
 // [Observe] notes a choice on the span of the call; [Middleware] notes the color on the
 // span of the request that comes in. Attributes are [ColorKey], [LaneKey] and [ReasonKey].

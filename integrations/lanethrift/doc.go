@@ -24,6 +24,6 @@
 // a struct of two words.
 //
 // Locks: a Client's mu comes before a pool's mu; neither is held while the directory's
-// Subscribe or cancel runs, nor during I/O other than closing. A Server's mu comes before
+// Subscribe or cancel runs, nor during I/O. A Server's mu comes before
 // that of its connections.
 package lanethrift

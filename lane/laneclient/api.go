@@ -130,9 +130,9 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // not nil. path begins with "/v1/" and may have a query.
 //
 // Replicas are tried in turn where that is safe: any call that did not get
-// through, and those that read, put or delete. An answer of status 400 and up is a
-// [*Problem]; no answer at all an [*UnreachableError]. Without a deadline in ctx
-// it takes 10 s at most.
+// through, and those that read, put or delete. An answer of status 300 and up is a
+// [*Problem]; no answer at all an [*UnreachableError]; see [Doer] for these and for others.
+// Without a deadline in ctx it takes 10 s at most.
 func (a *API) Do(ctx context.Context, method, path string, in, out any, opts ...CallOption) error {
 	if a.err != nil {
 		return a.err

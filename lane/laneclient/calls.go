@@ -11,7 +11,21 @@ import (
 )
 
 // Doer makes calls: an [*API] or a [*Client].
+//
+// The errors of every call here, and of all functions below unless they say more:
+//   - [*Problem] where the control plane refuses: Status and Type say what, Detail what to
+//     do. 400 and 422 are a request that is wrong, with the fields in Errors; 401 and 403
+//     one that is not allowed; 404 an object that is not there ([IsNotFound]); 409 one that
+//     does not fit with what is there; 412 a condition that does not hold, with the present
+//     object in Current; 507 a registry that is full; 503 one that cannot be reached now.
+//   - [*UnreachableError] where no replica has answered; a write may have been carried out
+//     all the same. Where that is because ctx has ended, or the 10 s that a call without a
+//     deadline is given, errors.Is finds context.Canceled or context.DeadlineExceeded in it.
+//   - an error of no type of its own where nothing can be done about it: a Config.Control
+//     that holds no URL, in that cannot be written as JSON, an answer that is not what the
+//     API says.
 type Doer interface {
+	// Do makes one call: see [API.Do].
 	Do(ctx context.Context, method, path string, in, out any, opts ...CallOption) error
 }
 
@@ -68,8 +82,8 @@ func FullName[T Object](obj *T) string {
 	return ""
 }
 
-// Get reads one object. The error is a [*Problem] with status 404 if it does not
-// exist.
+// Get reads one object. One that does not exist is a [*Problem] with status 404, see
+// [IsNotFound]; other errors are those of [Doer].
 func Get[T Object](ctx context.Context, d Doer, name string) (*T, error) {
 	obj := new(T)
 	if err := d.Do(ctx, http.MethodGet, PathOf(KindOf[T](), name), nil, obj); err != nil {
@@ -80,6 +94,11 @@ func Get[T Object](ctx context.Context, d Doer, name string) (*T, error) {
 
 // Put writes an object and returns it as it is now stored. A lane, service or
 // instance without conditions is created where it does not exist.
+//
+// Errors: those of [Doer]; of them, a condition ([IfMatch], [IfNoneMatch]) that does not
+// hold is of type [ProblemChanged], an instance of a lane that is missing, draining or
+// ended of type [ProblemLane], one on behalf of a session that has ended of type
+// [ProblemSessionGone].
 func Put[T Object](ctx context.Context, d Doer, obj *T, opts ...CallOption) (*T, error) {
 	out := new(T)
 	if err := d.Do(ctx, http.MethodPut, PathOf(KindOf[T](), FullName(obj)), obj, out, opts...); err != nil {
@@ -89,7 +108,8 @@ func Put[T Object](ctx context.Context, d Doer, obj *T, opts ...CallOption) (*T,
 }
 
 // Delete deletes an object. A lane drains first; an instance takes all its sessions
-// with it.
+// with it. Errors: those of [Doer]; of them, an object that is not there has status 404, a
+// lane with children 409, a condition that does not hold is of type [ProblemChanged].
 func Delete[T Object](ctx context.Context, d Doer, name string, opts ...CallOption) error {
 	return d.Do(ctx, http.MethodDelete, PathOf(KindOf[T](), name), nil, nil, opts...)
 }
@@ -103,7 +123,7 @@ type ListOptions struct {
 
 // ListAll reads all objects of a kind, page by page. revision is that of the last
 // page; pages are read one after the other, so that an object may be missing or old
-// that changed meanwhile.
+// that changed meanwhile. Errors: those of [Doer]; no objects are returned with one.
 func ListAll[T Object](ctx context.Context, d Doer, opts ListOptions) (objects []T, revision uint64, err error) {
 	raw, revision, err := ListRaw(ctx, d, KindOf[T](), opts)
 	if err != nil {
@@ -150,7 +170,8 @@ func ListRaw(ctx context.Context, d Doer, kind Kind, opts ListOptions) (objects 
 }
 
 // CreateLane creates a lane. One that exists already is a [*Problem] of type
-// [ProblemExists], with the lane in Current.
+// [ProblemExists], with the lane in Current; a parent that is missing or over one of type
+// [ProblemLane]. Other errors are those of [Doer].
 func CreateLane(ctx context.Context, d Doer, l *Lane) (*Lane, error) {
 	out := &Lane{}
 	if err := d.Do(ctx, http.MethodPost, "/v1/lanes", l, out); err != nil {
@@ -160,7 +181,8 @@ func CreateLane(ctx context.Context, d Doer, l *Lane) (*Lane, error) {
 }
 
 // ExtendLane lets a lane expire a full TTL from now; ttl, if not zero, is its new
-// one.
+// one. A lane that drains or has ended is a [*Problem] of type [ProblemLane]; other errors
+// are those of [Doer].
 func ExtendLane(ctx context.Context, d Doer, name string, ttl Duration) (*Lane, error) {
 	out := &Lane{}
 	if err := d.Do(ctx, http.MethodPost, PathOf(KindLanes, name)+"/extend", Extension{TTL: ttl}, out); err != nil {
@@ -169,7 +191,8 @@ func ExtendLane(ctx context.Context, d Doer, name string, ttl Duration) (*Lane, 
 	return out, nil
 }
 
-// HoldLane keeps a lane from expiring, or lets it expire again.
+// HoldLane keeps a lane from expiring, or lets it expire again. Errors are those of
+// [ExtendLane].
 func HoldLane(ctx context.Context, d Doer, name string, held bool) (*Lane, error) {
 	out := &Lane{}
 	if err := d.Do(ctx, http.MethodPost, PathOf(KindLanes, name)+"/hold", Hold{Held: held}, out); err != nil {
@@ -179,7 +202,8 @@ func HoldLane(ctx context.Context, d Doer, name string, held bool) (*Lane, error
 }
 
 // OpenSession opens a session; its Name is the id. Whoever opens one renews it,
-// with [RenewSession], well within its TTL.
+// with [RenewSession], well within its TTL. Errors: those of [Doer]; of them, status 503
+// where there are as many sessions as there may be.
 func OpenSession(ctx context.Context, d Doer, s *Session) (*Session, error) {
 	out := &Session{}
 	if err := d.Do(ctx, http.MethodPost, "/v1/sessions", s, out); err != nil {
@@ -189,7 +213,8 @@ func OpenSession(ctx context.Context, d Doer, s *Session) (*Session, error) {
 }
 
 // RenewSession prolongs a session. A session that is gone is a [*Problem] of type
-// [ProblemSessionGone].
+// [ProblemSessionGone]: open another. One whose view lags by more than its TTL is one of
+// type [ProblemStaleView]: watch another replica. Other errors are those of [Doer].
 func RenewSession(ctx context.Context, d Doer, id string, r *Renewal) (*Renewed, error) {
 	out := &Renewed{}
 	if err := d.Do(ctx, http.MethodPost, PathOf(KindSessions, id)+"/renew", r, out); err != nil {
@@ -198,7 +223,8 @@ func RenewSession(ctx context.Context, d Doer, id string, r *Renewal) (*Renewed,
 	return out, nil
 }
 
-// ExplainCall asks who would get a call, and why.
+// ExplainCall asks who would get a call, and why; that nobody would is no error but the
+// Error of the answer. Errors: those of [Doer].
 func ExplainCall(ctx context.Context, d Doer, service, color, protocol string) (*Explanation, error) {
 	query := url.Values{"service": {service}, "color": {color}, "protocol": {protocol}}
 	out := &Explanation{}
