@@ -28,7 +28,7 @@ type checker struct {
 
 // checkCounts are figures for coverage.
 type checkCounts struct {
-	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, unflagged, dispatches int
+	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, dispatches int
 }
 
 type checkGroup struct {
@@ -90,11 +90,10 @@ type term struct {
 // fate is what became of one message in one group.
 type fate struct {
 	msg     *consume.Message
-	n       int    // how often a holder dispatched it
-	permit  bool   // it may be dispatched by a holder
-	back    bool   // its consumer gave it back
-	freedBy *actor // who took its cursor when it was freed by a loss
-	loose   bool   // freed by a loss and not dispatched since
+	n       int  // how often a holder dispatched it
+	permit  bool // it may be dispatched by a holder
+	back    bool // its consumer gave it back
+	loose   bool // freed by a loss and not dispatched since
 	settled bool
 	gone    bool // deleted, or before the group's start
 	foreign bool // the group's filter does not want it

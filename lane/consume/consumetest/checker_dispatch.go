@@ -171,10 +171,6 @@ func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	k.counts.zombies++
 }
 
-// flagsStrictly: whatever is dispatched again has to be flagged, however often its cursor
-// changed hands since the loss.
-const flagsStrictly = false
-
 // asHolder checks what a holder does.
 func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	m := d.Message
@@ -192,11 +188,9 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 		return
 	}
 	switch again := f.n > 0; {
-	case again && !d.Redelivered && (!f.loose || flagsStrictly):
+	case again && !d.Redelivered:
 		k.fail("I3", "%s dispatches %s again and does not say so (%s)", a.name, describe(m), describeHands(f))
 		return
-	case again && !d.Redelivered:
-		k.counts.unflagged++
 	case !again && d.Redelivered && p.losses == 0:
 		k.fail("I3", "%s says that %s may have been dispatched before, and nothing was lost", a.name, describe(m))
 		return

@@ -139,7 +139,7 @@ func (k *checker) writers(p *checkPart, l *landing, before *consume.Record, note
 		case !slices.Contains(l.by.sessions, old.Session) && now.Session != l.write.Session:
 			k.fail("NOTE", "%s: %s writes the note of cursor %q, which %s holds", p.name(), l.by.name, n.Cursor, old)
 		case now.Session != old.Session && !now.None() && !slices.Contains(l.by.sessions, old.Session) && notes[n.Cursor] != nil && n.Note != nil &&
-			(n.Note.Pos != notes[n.Cursor].Pos || !slices.Equal(n.Note.Left, notes[n.Cursor].Left)):
+			!sameNote(n.Note, notes[n.Cursor]):
 			k.fail("NOTE", "%s: %s takes cursor %q and writes its note", p.name(), l.by.name, n.Cursor)
 		}
 	}
@@ -232,7 +232,7 @@ func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
 		if owning(p.record, f.msg) != c || f.n == 0 || p.noted(f) {
 			continue
 		}
-		f.permit, f.loose, f.freedBy = true, true, l.by
+		f.permit, f.loose = true, true
 		for i := range f.hands {
 			if h := &f.hands[i]; h.by != l.by {
 				h.lost = true

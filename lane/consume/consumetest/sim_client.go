@@ -26,6 +26,7 @@ type client struct {
 	watching bool
 	dirty    bool
 	seen     uint64
+	lively   uint64
 }
 
 // hand is one message that is with a consumer.
@@ -306,21 +307,26 @@ func (cl *client) watch() {
 			}
 		}
 		cl.seen = v.Revision
+		same := cl.lively == g.viewed && p.net.n(8) > 0 // sessions, members and lanes are as before
+		cl.lively = g.viewed
 		w.sched.after(lag, func() {
-			p.post(inc, func() { cl.see(v, stored) })
+			p.post(inc, func() { cl.see(v, stored, same) })
 		})
 	})
 }
 
-func (cl *client) see(v *consume.View, stored []consume.Stored) {
+func (cl *client) see(v *consume.View, stored []consume.Stored, same bool) {
 	first := cl.p.net.n(2) == 0
-	if first {
+	if first && !same {
 		cl.step(&consume.Viewed{View: v})
 	}
 	for _, s := range stored {
 		cl.step(&consume.Recorded{Stored: s})
 	}
-	if !first {
+	switch {
+	case same:
+		cl.step(&consume.Reached{Revision: v.Revision})
+	case !first:
 		cl.step(&consume.Viewed{View: v})
 	}
 	cl.watching = false

@@ -20,8 +20,8 @@ type Coverage struct {
 	// at least once.
 	TakesWithLeft, MergesWithLeft, InDoubt int
 	// LossyTakes are takes from a session that was gone, Redelivered messages that were
-	// dispatched again, Unflagged those of them that nobody could know to be.
-	LossyTakes, Redelivered, Unflagged int
+	// dispatched again by a holder.
+	LossyTakes, Redelivered int
 }
 
 func newCoverage() Coverage {
@@ -37,7 +37,7 @@ func (c *Coverage) count(w *consume.Write) {
 
 // finish takes in what the checker has counted.
 func (c *Coverage) finish(k *checker) {
-	c.Dispatches, c.Redelivered, c.Unflagged = k.counts.dispatches, k.counts.redelivered, k.counts.unflagged
+	c.Dispatches, c.Redelivered = k.counts.dispatches, k.counts.redelivered
 	c.Faults[FaultZombie] = k.counts.zombies
 	c.TakesWithLeft, c.MergesWithLeft = k.counts.takesWithLeft, k.counts.mergesWithLeft
 	c.LossyTakes = k.counts.lossyTakes
@@ -62,7 +62,6 @@ func (c *Coverage) Add(o *Coverage) {
 	c.InDoubt += o.InDoubt
 	c.LossyTakes += o.LossyTakes
 	c.Redelivered += o.Redelivered
-	c.Unflagged += o.Unflagged
 }
 
 // Moves lists all kinds of moves that a simulation makes.
@@ -107,7 +106,6 @@ func (c *Coverage) Print(w io.Writer) {
 	row("move in doubt", c.InDoubt)
 	row("take from a lost holder", c.LossyTakes)
 	row("message dispatched again", c.Redelivered)
-	row("again, and not known to be", c.Unflagged)
 	for _, f := range Faults() {
 		row("fault "+string(f), c.Faults[f])
 	}

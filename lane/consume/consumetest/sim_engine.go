@@ -100,7 +100,7 @@ func (e *engine) fetch(cl *client, f consume.Fetch) {
 			w.fault(FaultFetch)
 			pending.ended = true
 			w.sched.after(e.random.between(time.Millisecond, 2*time.Second), func() {
-				cl.post(pending.inc, &consume.Fetched{Run: f.Run, Batch: consume.Batch{Next: f.From}})
+				cl.post(pending.inc, &consume.Fetched{Run: f.Run, Failed: true})
 			})
 			return
 		}

@@ -94,7 +94,7 @@ func (r *registry) move(g *regGroup, w *consume.Write) consume.Answer {
 			delete(s.notes, n.Cursor)
 			continue
 		}
-		s.notes[n.Cursor] = regNote{&consume.Note{Pos: n.Note.Pos, Left: slices.Clone(n.Note.Left)}, r.revision}
+		s.notes[n.Cursor] = regNote{cloneNote(n.Note), r.revision}
 		a.Notes = append(a.Notes, s.note(n.Cursor))
 	}
 	for _, c := range w.Read {

@@ -35,6 +35,9 @@ func describeNote(n *consume.Note) string {
 	if n == nil {
 		return "none"
 	}
+	if n.Doubtful != 0 {
+		return fmt.Sprintf("{%d %v doubtful %d}", n.Pos, n.Left, n.Doubtful)
+	}
 	return fmt.Sprintf("{%d %v}", n.Pos, n.Left)
 }
 
@@ -110,7 +113,12 @@ func describeEvent(e consume.Event) string {
 		return fmt.Sprintf("resolved %s %d", e.Partition, e.Offset)
 	case *consume.Answered:
 		return fmt.Sprintf("answered write %d: %s %s", e.Write, e.Outcome, describeAnswer(&e.Answer))
+	case *consume.Reached:
+		return fmt.Sprintf("reached %d", e.Revision)
 	case *consume.Fetched:
+		if e.Failed {
+			return fmt.Sprintf("fetch of run %d failed", e.Run)
+		}
 		var offsets []int64
 		for _, m := range e.Messages {
 			offsets = append(offsets, m.Offset)
@@ -196,11 +204,21 @@ func cloneWrite(w *consume.Write) consume.Write {
 	c.Notes = slices.Clone(w.Notes)
 	for i, n := range c.Notes {
 		if n.Note != nil {
-			c.Notes[i].Note = &consume.Note{Pos: n.Note.Pos, Left: slices.Clone(n.Note.Left)}
+			c.Notes[i].Note = cloneNote(n.Note)
 		}
 	}
 	c.Gone, c.Read, c.Moves = slices.Clone(w.Gone), slices.Clone(w.Read), slices.Clone(w.Moves)
 	return c
+}
+
+func cloneNote(n *consume.Note) *consume.Note {
+	c := *n
+	c.Left = slices.Clone(n.Left)
+	return &c
+}
+
+func sameNote(a, b *consume.Note) bool {
+	return a.Pos == b.Pos && a.Doubtful == b.Doubtful && slices.Equal(a.Left, b.Left)
 }
 
 func sameWrite(a, b *consume.Write) bool {
@@ -212,7 +230,7 @@ func sameWrite(a, b *consume.Write) bool {
 		if n.Cursor != o.Cursor || n.Compare != o.Compare || n.IfRevision != o.IfRevision || (n.Note == nil) != (o.Note == nil) {
 			return false
 		}
-		if n.Note != nil && (n.Note.Pos != o.Note.Pos || !slices.Equal(n.Note.Left, o.Note.Left)) {
+		if n.Note != nil && !sameNote(n.Note, o.Note) {
 			return false
 		}
 	}
