@@ -1,0 +1,135 @@
+package consumetest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/consume/consumetest"
+)
+
+func memory() consumetest.Engine {
+	m := consume.NewMemory(consume.MemoryConfig{})
+	return consumetest.Engine{
+		Source: m, Topics: m,
+		Recreate: func(_ context.Context, topic string) error { return m.Recreate(topic) },
+		Trim:     func(_ context.Context, p consume.Partition, first int64) error { return m.Retain(p, first) },
+	}
+}
+
+func TestMemoryEngine(t *testing.T) {
+	consumetest.RunEngine(t, func(t *testing.T) consumetest.Engine {
+		e := memory()
+		t.Cleanup(func() { _ = e.Source.Close() })
+		return e
+	})
+}
+
+// broken changes what an engine answers.
+type broken struct {
+	consume.Source
+	read   func(b *consume.Batch, from int64, f consume.Filter)
+	bounds func(b *consume.Bounds)
+	append func(ms []*consume.Message) []*consume.Message
+}
+
+func (x *broken) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
+	b, err := x.Source.Read(ctx, p, from, f, most)
+	if err == nil && x.read != nil {
+		x.read(&b, from, f)
+	}
+	return b, err
+}
+
+func (x *broken) Bounds(ctx context.Context, p consume.Partition) (consume.Bounds, error) {
+	b, err := x.Source.Bounds(ctx, p)
+	if err == nil && x.bounds != nil {
+		x.bounds(&b)
+	}
+	return b, err
+}
+
+func (x *broken) Append(ctx context.Context, ms ...*consume.Message) error {
+	if x.append != nil {
+		ms = x.append(ms)
+	}
+	return x.Source.Append(ctx, ms...)
+}
+
+// TestSuiteIsStrict: each engine that breaks a promise fails the suite, at the check that is
+// for it.
+func TestSuiteIsStrict(t *testing.T) {
+	at := func(m *consume.Message, o int64) *consume.Message {
+		c := *m
+		c.Offset = o
+		return &c
+	}
+	for _, c := range []struct {
+		name, check string
+		x           broken
+	}{
+		{"next too far", "Reads", broken{read: func(b *consume.Batch, _ int64, f consume.Filter) {
+			if !f.All && len(b.Messages) > 1 {
+				b.Messages = b.Messages[:len(b.Messages)-1]
+			}
+		}}},
+		{"next past the end", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) { b.Next += 5 }}},
+		{"next never moves", "Reads", broken{read: func(b *consume.Batch, from int64, _ consume.Filter) {
+			b.Messages, b.Next = nil, from
+		}}},
+		{"next behind", "Waits", broken{read: func(b *consume.Batch, from int64, _ consume.Filter) {
+			if len(b.Messages) == 0 {
+				b.Next = from - 1
+			}
+		}}},
+		{"a gap", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) {
+			if len(b.Messages) > 3 {
+				b.Messages = append(b.Messages[:1:1], b.Messages[2:]...)
+			}
+		}}},
+		{"backward", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) {
+			if len(b.Messages) > 1 {
+				b.Messages = append([]*consume.Message{b.Messages[1], b.Messages[0]}, b.Messages[2:]...)
+			}
+		}}},
+		{"an offset twice", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) {
+			if len(b.Messages) > 1 {
+				b.Messages = append([]*consume.Message{at(b.Messages[0], b.Messages[1].Offset)}, b.Messages[1:]...)
+			}
+		}}},
+		{"another color", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) {
+			for i, m := range b.Messages {
+				c := *m
+				c.Color = lane.Name("red")
+				b.Messages[i] = &c
+			}
+		}}},
+		{"appends that are forgotten", "Messages", broken{append: func(ms []*consume.Message) []*consume.Message { return ms[:len(ms)-1] }}},
+		{"one epoch for all", "Recreated", broken{
+			bounds: func(b *consume.Bounds) { b.Epoch = "1" },
+			read:   func(b *consume.Batch, _ int64, _ consume.Filter) { b.Bounds.Epoch = "1" },
+		}},
+		{"retention that is not told", "Retention", broken{
+			bounds: func(b *consume.Bounds) { b.First = 0 },
+			read:   func(b *consume.Batch, _ int64, _ consume.Filter) { b.Bounds.First = 0 },
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			failed := consumetest.CheckEngine(ctx, func() (consumetest.Engine, error) {
+				e := memory()
+				x := c.x
+				x.Source = e.Source
+				e.Source = &x
+				return e, nil
+			})
+			if failed[c.check] == nil {
+				t.Errorf("check %s passes; failed: %v", c.check, failed)
+			}
+		})
+	}
+}
