@@ -47,11 +47,14 @@ func RunEngine(t *testing.T, open func(t *testing.T) Engine) {
 	}
 }
 
-// CheckEngine runs the same checks and returns what failed, by the name of the check. It is
-// for trying what the suite catches.
-func CheckEngine(ctx context.Context, open func() (Engine, error)) map[string]error {
+// CheckEngine runs the checks of these names, or all, and returns what failed by the name of
+// the check. It is for trying what the suite catches.
+func CheckEngine(ctx context.Context, open func() (Engine, error), names ...string) map[string]error {
 	failed := map[string]error{}
 	for _, c := range engineChecks {
+		if len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
 		e, err := open()
 		if err == nil {
 			err = c.run(ctx, e)

@@ -126,7 +126,7 @@ func TestSuiteIsStrict(t *testing.T) {
 				x.Source = e.Source
 				e.Source = &x
 				return e, nil
-			})
+			}, c.check)
 			if failed[c.check] == nil {
 				t.Errorf("check %s passes; failed: %v", c.check, failed)
 			}
