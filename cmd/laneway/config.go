@@ -52,12 +52,12 @@ const (
 // config is a server's configuration. The keys of its YAML are the names of the
 // flags, except where a flag sets one entry of a list.
 type config struct {
-	Roles    []string          `yaml:"roles"`
-	Listen   map[string]string `yaml:"listen"`  // listener: host:port
-	Control  []string          `yaml:"control"` // URLs; without the control role only
+	Roles   []string          `yaml:"roles"`
+	Listen  map[string]string `yaml:"listen"`  // listener: host:port
+	Control []string          `yaml:"control"` // URLs; without the control role only
 	// Hosts that the control API may be called by on loopback, beside localhost.
 	ControlHosts []string `yaml:"control_hosts"`
-	Registry string            `yaml:"registry"`
+	Registry     string   `yaml:"registry"`
 	// The members of an embedded cluster, which of them this one is, and TLS among them.
 	RegistryPeers []string   `yaml:"registry_peers"`
 	RegistrySelf  string     `yaml:"registry_self"`

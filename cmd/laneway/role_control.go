@@ -14,6 +14,7 @@ import (
 	"github.com/laneway-dev/laneway/internal/store/etcd"
 	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // controlDrain is how long requests to the control plane may take to finish when
@@ -35,7 +36,7 @@ func (n *node) addControl(ctx context.Context) error {
 		return err
 	}
 	handler := c.Handler()
-	n.transport = control.Transport(handler)
+	n.transport = laneclient.InMemory(handler)
 	n.control = c.AddReadiness
 	n.group.Add(roleControl, func(ctx context.Context, ready func()) error {
 		ready()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/store/mem"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
@@ -38,7 +39,7 @@ func TestAPISuite(t *testing.T) {
 	t.Run("Memory", func(t *testing.T) {
 		lanetest.RunAPI(t, func(t *testing.T) (string, http.RoundTripper) {
 			t.Helper()
-			return "http://control.test", control.Transport(start(t).Handler())
+			return "http://control.test", laneclient.InMemory(start(t).Handler())
 		})
 	})
 	t.Run("TCP", func(t *testing.T) {

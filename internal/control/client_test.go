@@ -28,7 +28,7 @@ func TestClient(t *testing.T) {
 	defer cancel()
 	dial := func(cfg laneclient.Config) *laneclient.Client {
 		t.Helper()
-		cfg.Transport = control.Transport(r.c.Handler())
+		cfg.Transport = laneclient.InMemory(r.c.Handler())
 		c, err := laneclient.Dial(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package control is the control plane: the API over the registry, and the life of
 // what is in it. It is the only writer of the registry, and other roles talk to it
-// by HTTP alone, in one process through [Transport].
+// by HTTP alone, in one process through [laneclient.InMemory].
 //
 // # What it promises
 //

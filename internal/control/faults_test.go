@@ -243,7 +243,7 @@ func TestReadiness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{t: t, c: c, base: "http://control", http: &http.Client{Transport: control.Transport(c.Handler())}}
+	r := &replica{t: t, c: c, base: "http://control", http: &http.Client{Transport: laneclient.InMemory(c.Handler())}}
 	// Before it runs it says what it waits for, and lives.
 	var h laneclient.Health
 	r.must(http.StatusServiceUnavailable, &h, "GET", "/readyz", nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/store/mem"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // TestHostOnLoopback: a page whose name resolves to this machine reads and writes
@@ -68,7 +69,7 @@ func TestHostOnLoopback(t *testing.T) {
 		}
 	}
 	// In process there is no browser, and no host to speak of.
-	r.base, r.http = "http://whatever", &http.Client{Transport: control.Transport(r.c.Handler())}
+	r.base, r.http = "http://whatever", &http.Client{Transport: laneclient.InMemory(r.c.Handler())}
 	r.must(http.StatusOK, nil, "GET", "/v1/lanes", nil)
 	// Beyond loopback others decide by which name it is found.
 	req := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}),

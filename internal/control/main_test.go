@@ -87,7 +87,7 @@ func startOver(t *testing.T, s store.Store, cfg control.Config) *replica {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	r := &replica{t: t, store: s, c: c, base: "http://control", http: &http.Client{Transport: control.Transport(c.Handler())}}
+	r := &replica{t: t, store: s, c: c, base: "http://control", http: &http.Client{Transport: laneclient.InMemory(c.Handler())}}
 	stopped := false
 	r.stop = func() {
 		if stopped {

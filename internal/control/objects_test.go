@@ -138,9 +138,9 @@ func TestBadRequests(t *testing.T) {
 		status             int
 		headers            []string
 	}{
-		{"PUT", "/v1/services/order", ``, 400, nil},
+		{"PUT", "/v1/services/order", ``, 422, nil},
 		{"PUT", "/v1/services/order", `{`, 400, nil},
-		{"PUT", "/v1/services/order", `{} {}`, 400, nil},
+		{"PUT", "/v1/services/order", `{} {}`, 422, nil},
 		{"PUT", "/v1/services/order", deep, 400, nil},
 		{"PUT", "/v1/services/order", `[]`, 422, nil},
 		{"PUT", "/v1/services/order", `"x"`, 422, nil},

@@ -41,13 +41,13 @@ func NewReplicas(t testing.TB, n int) *Control {
 // and tools. Helpers that would fail a test panic. The caller closes it.
 func OpenControl(n int) *Control {
 	c := &Control{reg: newRegistry()}
-	c.transport = &memoryTransport{hosts: map[string]http.Handler{}, up: c.up}
+	c.transport = &memoryTransport{hosts: map[string]http.RoundTripper{}, up: c.up}
 	for i := range n {
 		r := &Replica{reg: c.reg, host: fmt.Sprintf("control-%d.test", i)}
 		r.mux = r.routes()
 		r.Start()
 		c.replicas = append(c.replicas, r)
-		c.transport.hosts[r.host] = r
+		c.transport.add(r.host, r)
 	}
 	return c
 }
