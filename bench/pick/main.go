@@ -1,8 +1,10 @@
-// Command pick measures what choosing an instance costs with 1, 100 and 10,000 lanes.
+// Command pick measures what choosing an instance costs with 1, 100 and 10,000 lanes, and
+// what a change of the registry costs whoever chooses.
 // The three take turns, many times over, and the best time of each counts, so that what
 // else the machine does falls on all of them alike. It exits with 1 where the promise is
 // broken: traffic that is plain or of one color costs at most 1.2 times as much beside
-// 10,000 lanes as beside one, and no choice takes more than 100 ns.
+// 10,000 lanes as beside one, no choice takes more than 100 ns, and no change more than a
+// millisecond.
 //
 //	go run ./bench/pick
 package main
@@ -20,6 +22,9 @@ import (
 const (
 	promisedTime  = 100.0 // ns
 	promisedRatio = 1.2
+
+	promisedChange = 1e6 // ns
+	changes        = 20  // a turn
 )
 
 // scene is a kind of traffic. colors has a power of two of them.
@@ -57,7 +62,7 @@ func main() {
 	for i, n := range lanes {
 		snapshots[i] = lane.NewSnapshot(registry(n))
 	}
-	fmt.Printf("%-30s %10s %10s %10s %16s\n", "ns per choice beside", "1 lane", "100", "10,000", "10,000 to 1")
+	fmt.Printf("%-32s %10s %10s %10s %16s\n", "ns per choice beside", "1 lane", "100", "10,000", "10,000 to 1")
 	kept := true
 	for _, s := range scenes() {
 		best := measure(s, snapshots, *rounds, *picks)
@@ -69,11 +74,67 @@ func main() {
 		if s.sameCost && ratio > promisedRatio {
 			note, kept = fmt.Sprintf("  promised: %.1f", promisedRatio), false
 		}
-		fmt.Printf("%-30s %10.1f %10.1f %10.1f %16.2f%s\n", s.name, best[0], best[1], best[2], ratio, note)
+		fmt.Printf("%-32s %10.1f %10.1f %10.1f %16.2f%s\n", s.name, best[0], best[1], best[2], ratio, note)
+	}
+	fmt.Printf("\n%-32s %10s %10s %10s\n", "us per change beside", "1 lane", "100", "10,000")
+	for _, e := range events() {
+		best := measureChanges(e, snapshots, *rounds)
+		note := ""
+		if best[len(best)-1] > promisedChange {
+			note, kept = fmt.Sprintf("  promised: %.0f us", promisedChange/1000), false
+		}
+		fmt.Printf("%-32s %10.1f %10.1f %10.1f%s\n", e.name, best[0]/1000, best[1]/1000, best[2]/1000, note)
 	}
 	if !kept {
 		os.Exit(1)
 	}
+}
+
+// event is a kind of change, and what undoes it.
+type event struct {
+	name       string
+	do, undone lane.Changes
+}
+
+func events() []event {
+	instance := func(of lane.Name) *lane.Instance {
+		i := &lane.Instance{
+			Service: "order", Name: "another", Lane: of, Room: "west", State: lane.Ready,
+			Endpoints: []lane.Endpoint{{Protocol: lane.HTTP, Address: "127.0.0.1:1"}},
+		}
+		if of != lane.Baseline {
+			i.Generation = 1
+		}
+		return i
+	}
+	gone := lane.Changes{InstancesGone: []lane.InstanceID{{Service: "order", Name: "another"}}}
+	return []event{
+		{"instance joins, leaves lane", lane.Changes{Instances: []*lane.Instance{instance("lane-0")}}, gone},
+		{"instance joins, leaves baseline", lane.Changes{Instances: []*lane.Instance{instance(lane.Baseline)}}, gone},
+		{
+			"lane comes, goes",
+			lane.Changes{Lanes: []lane.Lane{{Name: "another", Generation: 1, State: lane.Ready}}},
+			lane.Changes{LanesGone: []lane.Name{"another"}},
+		},
+	}
+}
+
+// measureChanges returns the best time of a change in nanoseconds for each snapshot.
+func measureChanges(e event, snapshots []*lane.Snapshot, rounds int) []float64 {
+	best := make([]float64, len(snapshots))
+	for range rounds {
+		for i, snapshot := range snapshots {
+			began := time.Now()
+			for range changes / 2 {
+				snapshot = snapshot.With(e.do).With(e.undone)
+			}
+			took := float64(time.Since(began).Nanoseconds()) / changes
+			if best[i] == 0 || took < best[i] {
+				best[i] = took
+			}
+		}
+	}
+	return best
 }
 
 // measure returns the best time of a choice in nanoseconds for each snapshot.
