@@ -201,8 +201,8 @@ func (e *edit) finish() {
 }
 
 func (e *edit) finishLane(name Name, l *laneEdit) {
-	old := l.laneEntry.sets
-	l.laneEntry.members = l.apply(l.laneEntry.members, e.room)
+	old := l.sets
+	l.members = l.apply(l.members, e.room)
 	l.sets = e.setsOf(l)
 	for i := range l.sets {
 		set := &l.sets[i]
@@ -219,7 +219,7 @@ func (e *edit) finishLane(name Name, l *laneEdit) {
 			e.service(t.Service).pool(t.Protocol).lanes.Delete(name)
 		}
 	}
-	if !l.known && len(l.laneEntry.members) == 0 {
+	if !l.known && len(l.members) == 0 {
 		e.lanes.Delete(name)
 		return
 	}
@@ -236,9 +236,9 @@ func (e *edit) setsOf(l *laneEdit) []laneSet {
 		pool int
 		*Target
 	}
-	counts := make([]placed, 0, len(l.laneEntry.members))
+	counts := make([]placed, 0, len(l.members))
 	sets := 0
-	for _, t := range l.laneEntry.members {
+	for _, t := range l.members {
 		if t.Generation == l.Generation {
 			counts = append(counts, placed{e.poolID(t), t})
 		}
@@ -264,7 +264,7 @@ func (e *edit) setsOf(l *laneEdit) []laneSet {
 // poolID is the id of the pool that t belongs to, which is made if need be.
 func (e *edit) poolID(t *Target) int {
 	if e.serviceEdits[t.Service] == nil { // it is not copied only to be looked at
-		if p := e.Snapshot.pool(t.Service, t.Protocol); p != nil {
+		if p := e.pool(t.Service, t.Protocol); p != nil {
 			return p.id
 		}
 	}
@@ -278,14 +278,14 @@ func (e *edit) poolID(t *Target) int {
 }
 
 func (e *edit) finishService(name string, v *serviceEdit) {
-	before := v.serviceEntry.members
-	v.serviceEntry.members = v.apply(before, e.room)
+	before := v.members
+	v.members = v.apply(before, e.room)
 	if len(v.left)+len(v.came) > 0 {
-		for _, t := range v.serviceEntry.members {
+		for _, t := range v.members {
 			e.poolID(t)
 		}
 		for i := range v.pools {
-			v.pools[i].renew(v.serviceEntry.members, e.room)
+			v.pools[i].renew(v.members, e.room)
 		}
 	}
 	v.pools = slices.DeleteFunc(v.pools, func(p pool) bool { return len(p.baseline.targets)+p.lanes.Len() == 0 })

@@ -143,7 +143,7 @@ func pictureOf(s *lane.Snapshot) string {
 // end to what it was when it was new: nobody changes a snapshot that others have.
 func TestChangesModel(t *testing.T) {
 	t.Parallel()
-	for n := range uint64(*cases / 2000) {
+	for n := range uint64(*cases / 4000) {
 		seed := *seed + n
 		w := newWorld(rand.New(rand.NewPCG(seed, 1)))
 		s := lane.NewSnapshot(lane.Input{Room: w.room})
@@ -169,7 +169,7 @@ func TestChangesModel(t *testing.T) {
 			}
 			all, were = append(all, s), append(were, got)
 			if w.r.IntN(8) == 0 { // go on from an older one, whose changes are made up for
-				s = rewound(w, all[w.r.IntN(len(all))], in)
+				s = rewound(all[w.r.IntN(len(all))], in)
 			}
 		}
 		for i := range all {
@@ -181,7 +181,7 @@ func TestChangesModel(t *testing.T) {
 }
 
 // rewound returns a snapshot of the whole that is made from an older one.
-func rewound(w *world, old *lane.Snapshot, in lane.Input) *lane.Snapshot {
+func rewound(old *lane.Snapshot, in lane.Input) *lane.Snapshot {
 	c := lane.Changes{Revision: in.Revision, Services: in.Services, Lanes: in.Lanes, Instances: in.Instances}
 	c.ServicesGone = old.Services()
 	c.LanesGone = randomNames[2:]

@@ -9,8 +9,8 @@ type colorKey struct{}
 // not the same as no value. It is a type of its own because every request makes one:
 // context.WithValue would take one allocation for itself and one for the Name.
 type colored struct {
-	context.Context
-	color Name
+	context.Context //nolint:containedctx // it is one
+	color           Name
 }
 
 // Value implements context.Context.
