@@ -274,12 +274,12 @@ func (s *schemas) responses(e endpoint) object {
 		}
 		answers[statusKey(status)] = answer
 	}
-	common := []int{http.StatusBadRequest, http.StatusServiceUnavailable}
+	common := []int{http.StatusBadRequest, http.StatusMisdirectedRequest, http.StatusServiceUnavailable}
 	for _, status := range slices.Concat(common, e.failures) {
 		if answers[statusKey(status)] == nil {
 			answers[statusKey(status)] = object{
 				"description": http.StatusText(status),
-				"content":     object{problemType: object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+				"content":     object{laneclient.ProblemMediaType: object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
 			}
 		}
 	}

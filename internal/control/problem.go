@@ -1,26 +1,17 @@
 package control
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
-// problemType is the media type of errors: RFC 9457, section 3.
-const problemType = "application/problem+json"
-
 // problem makes an error of the API. detail says what to do next.
 func problem(status int, detail string, args ...any) *laneclient.Problem {
-	if len(args) > 0 {
-		detail = fmt.Sprintf(detail, args...)
-	}
-	return &laneclient.Problem{Title: http.StatusText(status), Status: status, Detail: detail}
+	return laneclient.NewProblem(status, detail, args...)
 }
 
 // typed gives a problem one of the types of laneclient.
@@ -31,9 +22,7 @@ func typed(p *laneclient.Problem, problemType string) *laneclient.Problem {
 
 // invalid is the answer to an object or a query with mistakes.
 func invalid(what string, faults []laneclient.FieldError) *laneclient.Problem {
-	p := problem(http.StatusUnprocessableEntity, "%s has mistakes: correct the fields under errors and send it again", what)
-	p.Errors = faults
-	return p
+	return laneclient.MistakesProblem(what, faults)
 }
 
 func sessionGone(status int, id string) *laneclient.Problem {
@@ -76,28 +65,10 @@ func toProblem(err error) *laneclient.Problem {
 const retryAfterSeconds = "1"
 
 func writeProblem(w http.ResponseWriter, p *laneclient.Problem) {
-	body, err := plainJSON(p)
-	if err != nil { // Current is the only part that is not ours, and it was valid JSON when stored
-		body = []byte(`{"title":"Internal Server Error","status":500}`)
-	}
 	h := w.Header()
-	h.Set("Content-Type", problemType)
 	h.Set("Cache-Control", "no-store")
 	if p.Status == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", retryAfterSeconds)
 	}
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n'))
-}
-
-// plainJSON is v in JSON as it stands: without the escapes that HTML would want, which
-// nobody who reads an answer in a terminal does.
-func plainJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	laneclient.WriteProblem(w, p)
 }

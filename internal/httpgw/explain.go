@@ -84,14 +84,9 @@ func (g *Gateway) rulesStatus(w http.ResponseWriter, _ *http.Request) {
 
 // mistakes answers a request whose fields are wrong, as the control plane does.
 func mistakes(w http.ResponseWriter, what string, faults []laneclient.FieldError) {
-	laneclient.WriteAnswer(w, http.StatusUnprocessableEntity, &laneclient.Problem{
-		Type: "about:blank", Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
-		Detail: what + " has mistakes: correct the fields under errors and send it again", Errors: faults,
-	})
+	laneclient.WriteProblem(w, laneclient.MistakesProblem(what, faults))
 }
 
 func problem(w http.ResponseWriter, status int, detail string) {
-	laneclient.WriteAnswer(w, status, &laneclient.Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
-	})
+	laneclient.WriteProblem(w, laneclient.NewProblem(status, "%s", detail))
 }

@@ -116,17 +116,13 @@ func (c *Client) AdminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/explain", func(w http.ResponseWriter, r *http.Request) {
 		service, color, protocol, faults := ParseCall(r.URL.Query())
 		if len(faults) > 0 {
-			WriteAnswer(w, http.StatusUnprocessableEntity, &Problem{
-				Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity,
-				Detail: "the query has mistakes: correct the fields under errors", Errors: faults,
-			})
+			WriteProblem(w, MistakesProblem("the query", faults))
 			return
 		}
 		if err := c.Need(r.Context(), service); err != nil {
-			WriteAnswer(w, http.StatusServiceUnavailable, &Problem{
-				Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-				Type: ProblemUnavailable, Detail: "this process does not know the service yet: " + err.Error(),
-			})
+			p := NewProblem(http.StatusServiceUnavailable, "this process does not know the service yet: %v", err)
+			p.Type = ProblemUnavailable
+			WriteProblem(w, p)
 			return
 		}
 		WriteAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
@@ -150,7 +146,7 @@ func (c *Client) node() string {
 func WriteAnswer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	if _, bad := v.(*Problem); bad {
-		w.Header().Set("Content-Type", problemMedia)
+		w.Header().Set("Content-Type", ProblemMediaType)
 	}
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)

@@ -82,10 +82,7 @@ func forThisMachine(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if !loopback(host) {
-			WriteAnswer(w, http.StatusForbidden, &Problem{
-				Title: http.StatusText(http.StatusForbidden), Status: http.StatusForbidden,
-				Detail: "ask by the loopback address of this listener, not by another name",
-			})
+			WriteProblem(w, NewProblem(http.StatusForbidden, "ask by the loopback address of this listener, not by another name"))
 			return
 		}
 		next.ServeHTTP(w, r)

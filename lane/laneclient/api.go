@@ -26,8 +26,8 @@ const (
 	maxTokenBytes   = 64 << 10
 )
 
-// problemMedia is the media type of errors: RFC 9457, section 3.
-const problemMedia = "application/problem+json"
+// ProblemMediaType is the media type of a [Problem]: RFC 9457, section 3.
+const ProblemMediaType = "application/problem+json"
 
 // API makes single calls to the control plane. Make one with [NewAPI].
 type API struct {
@@ -290,7 +290,7 @@ func readProblem(resp *http.Response) error {
 	p := &Problem{}
 	body, err := readBounded(resp.Body, maxProblemBytes)
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if err != nil || strings.TrimSpace(media) != problemMedia || json.Unmarshal(body, p) != nil {
+	if err != nil || strings.TrimSpace(media) != ProblemMediaType || json.Unmarshal(body, p) != nil {
 		p = &Problem{Detail: fmt.Sprintf("%s answered %s, and not as a control plane does: check the address", resp.Request.URL.Host, resp.Status)}
 	}
 	p.Status = resp.StatusCode // what the answer says of itself may differ; this is what happened

@@ -70,13 +70,13 @@ func (r *Replica) routes() http.Handler {
 }
 
 func problem(status int, typ, detail string, args ...any) *laneclient.Problem {
-	return &laneclient.Problem{Type: typ, Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(detail, args...)}
+	p := laneclient.NewProblem(status, detail, args...)
+	p.Type = typ
+	return p
 }
 
 func invalid(field, detail string, args ...any) *laneclient.Problem {
-	p := problem(http.StatusUnprocessableEntity, "", "the object has mistakes: correct the fields under errors")
-	p.Errors = []laneclient.FieldError{{Field: field, Detail: fmt.Sprintf(detail, args...)}}
-	return p
+	return laneclient.MistakesProblem("the object", []laneclient.FieldError{{Field: field, Detail: fmt.Sprintf(detail, args...)}})
 }
 
 func sessionGone(status int, id string) *laneclient.Problem {
@@ -88,11 +88,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 	if !errors.As(err, &p) {
 		p = problem(http.StatusInternalServerError, "", "%v", err)
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(p) // the client may be gone
+	laneclient.WriteProblem(w, p)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
