@@ -14,17 +14,6 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
-// Names of metrics that this package alone has; the others are in telemetry.
-const (
-	metricWatchEvents    = "laneway_watch_events_total"
-	metricWatchOverflows = "laneway_watch_overflows_total"
-	metricRenewals       = "laneway_session_renewals_total"
-	metricLaneSteps      = "laneway_lane_steps_total"
-	metricLanes          = "laneway_lanes"
-	metricLeader         = "laneway_control_leader"
-	metricPanics         = "laneway_api_panics_total"
-)
-
 // metrics are this replica's counters. What can be read from the cache is read when
 // it is scraped.
 type metrics struct {
@@ -45,9 +34,9 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	events := counter(metricWatchEvents, "Puts and deletes sent to watches.")
-	overflows := counter(metricWatchOverflows, "Watches ended because their client was too slow.")
-	panics := counter(metricPanics, "Requests whose handler panicked.")
+	events := counter(telemetry.MetricWatchEvents, "Puts and deletes sent to watches.")
+	overflows := counter(telemetry.MetricWatchOverflows, "Watches ended because their client was too slow.")
+	panics := counter(telemetry.MetricPanics, "Requests whose handler panicked.")
 	m := &metrics{
 		registry: registry,
 		requests: counter(telemetry.MetricAPIRequests, "API requests by kind, method and class of the status.", "kind", "method", "code"),
@@ -55,8 +44,8 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Name: telemetry.MetricAPISeconds, Help: "Time of API requests, without watches, by kind.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"kind"}),
-		renewals:  counter(metricRenewals, "Renewals of sessions by result.", "result"),
-		laneSteps: counter(metricLaneSteps, "Steps in the life of lanes that this replica took, by step.", "step"),
+		renewals:  counter(telemetry.MetricRenewals, "Renewals of sessions by result.", "result"),
+		laneSteps: counter(telemetry.MetricLaneSteps, "Steps in the life of lanes that this replica took, by step.", "step"),
 	}
 	m.watchEvents, m.watchOverflows, m.panics = events.WithLabelValues(), overflows.WithLabelValues(), panics.WithLabelValues()
 	registry.MustRegister(m.requests, m.seconds, m.renewals, m.laneSteps, events, overflows, panics)
@@ -84,10 +73,10 @@ func newGauges(c *Control) *gauges {
 	return &gauges{
 		c:        c,
 		objects:  desc(telemetry.MetricObjects, "Objects in the registry by kind.", "kind"),
-		lanes:    desc(metricLanes, "Lanes by state.", "state"),
+		lanes:    desc(telemetry.MetricLanes, "Lanes by state.", "state"),
 		revision: desc(telemetry.MetricRevision, "Revision of the registry that this replica has seen."),
 		watches:  desc(telemetry.MetricWatches, "Open watches."),
-		leads:    desc(metricLeader, "1 on the replica that runs the life of lanes."),
+		leads:    desc(telemetry.MetricLeader, "1 on the replica that runs the life of lanes."),
 		session:  desc(telemetry.MetricSessions, "Live sessions by role.", "role"),
 	}
 }

@@ -45,4 +45,19 @@ const (
 	MetricAPIRequests = "laneway_api_requests_total"
 	// MetricAPISeconds is a histogram of the time of API requests, by kind.
 	MetricAPISeconds = "laneway_api_request_seconds"
+	// MetricPanics counts API requests whose handler panicked.
+	MetricPanics = "laneway_api_panics_total"
+	// MetricWatchEvents counts puts and deletes that were sent to watches.
+	MetricWatchEvents = "laneway_watch_events_total"
+	// MetricWatchOverflows counts watches that were ended because their client was too
+	// slow.
+	MetricWatchOverflows = "laneway_watch_overflows_total"
+	// MetricRenewals counts renewals of sessions, by result.
+	MetricRenewals = "laneway_session_renewals_total"
+	// MetricLaneSteps counts steps in the life of lanes that this replica took, by step.
+	MetricLaneSteps = "laneway_lane_steps_total"
+	// MetricLanes is how many lanes there are, by state.
+	MetricLanes = "laneway_lanes"
+	// MetricLeader is 1 on the replica that runs the life of lanes.
+	MetricLeader = "laneway_control_leader"
 )
