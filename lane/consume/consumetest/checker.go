@@ -2,6 +2,7 @@ package consumetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -23,7 +24,8 @@ type checker struct {
 	known     map[lane.Name]bool // lanes that there were
 	forced    map[string]bool    // sessions that ended before their time
 	counts    checkCounts
-	appends   int
+	judged    map[lane.Name]int // messages that the last look has judged, by color
+	skipped   map[lane.Name]int // and those that it had nothing to say of
 }
 
 // checkCounts are figures for coverage.
@@ -71,6 +73,7 @@ type checkPart struct {
 	resolved []int64               // what the engine said of the start
 	broken   bool                  // the log is another one now
 	alarmed  bool                  // and somebody said so
+	alarms   [][2]int64            // what is gone, by what was said
 	losses   int
 	start    int64
 	overs    map[lane.Name]bool // strict colors that were buried with good reason
@@ -96,6 +99,7 @@ type fate struct {
 	loose   bool // freed by a loss and not dispatched since
 	settled bool
 	gone    bool // deleted, or before the group's start
+	unread  bool // it was deleted by retention
 	foreign bool // the group's filter does not want it
 	hands   []handed
 }
@@ -195,7 +199,6 @@ func (k *checker) actor(group int, name string) *actor {
 
 // appended is told of every message that a log was given.
 func (k *checker) appended(m *consume.Message) {
-	k.appends++
 	for _, g := range k.groups {
 		if g.origin[m.Partition.Topic] == "" {
 			continue
@@ -236,7 +239,7 @@ func says(n *consume.Note, offset int64) bool {
 func (p *checkPart) noted(f *fate) bool { return says(p.notes[owning(p.record, f.msg)], f.msg.Offset) }
 
 // deleted is told of offsets that are there no longer.
-func (k *checker) deleted(id consume.Partition, from, to int64) {
+func (k *checker) deleted(id consume.Partition, from, to int64, retention bool) {
 	for _, g := range k.groups {
 		p := g.parts[id]
 		if p == nil {
@@ -244,6 +247,7 @@ func (k *checker) deleted(id consume.Partition, from, to int64) {
 		}
 		for _, f := range p.messages {
 			if f.msg.Offset >= from && f.msg.Offset < to {
+				f.unread = retention && !f.exempt()
 				f.gone = true
 			}
 		}
@@ -322,14 +326,56 @@ func (g *checkGroup) each(a *actor, do func(*handed)) {
 }
 
 func (k *checker) alarmed(a *actor, al *consume.Alarm) {
-	if al.Kind == consume.AlarmTruncated {
+	switch al.Kind {
+	case consume.AlarmNoNote:
+		k.fail("ALARM", "%s says that %s has no note or no record, and nobody took one away", a.name, al.Partition)
+	case consume.AlarmRetention:
+		p := k.groups[a.group].part(al.Partition)
+		p.alarms = append(p.alarms, [2]int64{al.From, al.From + al.Count})
+	case consume.AlarmTruncated:
 		p := k.groups[a.group].part(al.Partition)
 		if !p.broken {
 			k.fail("ALARM", "%s says that the log of %s was truncated, and it was not", a.name, al.Partition)
 		}
 		p.alarmed = true
 		a.halted[al.Partition] = true
+	case consume.AlarmRegistry, consume.AlarmRegistryBack, consume.AlarmHandover:
 	}
+}
+
+// mirrored is told what the engine is shown as a group's offset.
+func (k *checker) mirrored(a *actor, m *consume.Mirror) {
+	p := k.groups[a.group].part(m.Partition)
+	for _, f := range p.messages {
+		if f.msg.Offset < m.Offset && !f.exempt() && owning(p.record, f.msg) == m.Cursor {
+			k.fail("MIRROR", "%s shows %d as the lowest unsettled offset of cursor %q of %s, and %d is not settled", a.name, m.Offset,
+				m.Cursor, m.Partition, f.msg.Offset)
+			return
+		}
+	}
+}
+
+// stopped is told that a Core has given up all that it held.
+func (k *checker) stopped(a *actor) {
+	if a.lost {
+		return // what is left goes with the session
+	}
+	for _, p := range k.groups[a.group].order {
+		if p.record == nil || p.broken {
+			continue
+		}
+		for _, c := range p.cursors() {
+			if h, _ := holderOf(p.record, c); len(a.sessions) > 0 && h.Session == a.sessions[len(a.sessions)-1] {
+				k.fail("MOVE", "%s has stopped, and it is named as the holder of cursor %q of %s", a.name, c, p.name())
+			}
+		}
+	}
+}
+
+// cursors are those that the record has, main first.
+func (p *checkPart) cursors() []lane.Name {
+	all := []lane.Name{consume.Main}
+	return append(all, slices.Sorted(maps.Keys(p.record.Colors))...)
 }
 
 // resolving and resolved are told of a start that is turned into an offset.

@@ -197,12 +197,47 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 	case again:
 		k.counts.redelivered++
 	}
+	k.reason(a, d)
+	k.window(a, p, d)
 	k.order(a, p, f, d, t)
 	if p.g.cfg.Ordered {
 		k.alone(a, p, f, d)
 	}
 	f.n++
 	f.permit, f.back, f.loose = false, false, false
+}
+
+// reason checks that what a dispatch says of itself is so.
+func (k *checker) reason(a *actor, d *consume.Dispatch) {
+	want := []lane.Reason{lane.ReasonParent}
+	switch {
+	case d.Message.Color == lane.Baseline:
+		want = []lane.Reason{lane.ReasonPlain}
+	case d.Lane == lane.Baseline:
+		want = []lane.Reason{lane.ReasonBaseline, lane.ReasonUnknown, lane.ReasonEnded}
+	case d.Lane.Strict():
+		want = []lane.Reason{lane.ReasonStrict}
+	case d.Lane == d.Message.Color:
+		want = []lane.Reason{lane.ReasonLane}
+	}
+	if !slices.Contains(want, d.Reason) {
+		k.fail("REASON", "%s dispatches %s to %q: %s", a.name, describe(d.Message), d.Lane, d.Reason)
+	}
+}
+
+// window checks that a cursor has no more in flight than its window takes.
+func (k *checker) window(a *actor, p *checkPart, d *consume.Dispatch) {
+	n := 0
+	for _, f := range p.messages {
+		for i := range f.hands {
+			if h := &f.hands[i]; h.by == a && h.run == d.Run && (h.state == inFlight || h.state == storing) {
+				n++
+			}
+		}
+	}
+	if n >= p.g.cfg.Window {
+		k.fail("I5", "%s dispatches %s with %d in flight, and the window is %d", a.name, describe(d.Message), n, p.g.cfg.Window)
+	}
 }
 
 // order checks that offsets go up: the first dispatches of a color over all holders, and all

@@ -2,6 +2,7 @@ package consumetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,13 +35,20 @@ func missed(rule, format string, args ...any) *missing {
 
 // atRest checks what must hold some time after all has become quiet; nil: all is well.
 func (k *checker) atRest(t *truth) *missing {
+	k.judged, k.skipped = map[lane.Name]int{}, map[lane.Name]int{}
 	for i, g := range k.groups {
 		tg := &t.groups[i]
 		for _, topic := range g.topics {
 			for n := range tg.partitions[topic] {
 				p := g.part(consume.Partition{Topic: topic, Index: n})
-				if m := k.partAtRest(t, tg, p); m != nil {
+				m, judged := k.partAtRest(t, tg, p)
+				if m != nil {
 					return m
+				}
+				for _, f := range p.messages {
+					if !judged {
+						k.skipped[f.msg.Color]++
+					}
 				}
 			}
 		}
@@ -69,28 +77,28 @@ func (t *truth) actorOf(group int, session string) *actor {
 	return nil
 }
 
-func (k *checker) partAtRest(t *truth, tg *truthGroup, p *checkPart) *missing {
+// partAtRest looks at one partition. It tells whether its messages were judged: not where
+// nobody is there to read them, or the log is another one.
+func (k *checker) partAtRest(t *truth, tg *truthGroup, p *checkPart) (m *missing, judged bool) {
 	topic := p.g.origin[p.id.Topic]
 	if !slices.ContainsFunc(tg.members, func(m consume.Member) bool {
 		return m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) && t.serves(tg, m.Lane, topic)
 	}) {
-		return nil // nobody is there
+		return nil, false
 	}
 	if p.record == nil {
-		return missed("I1", "%s has no record", p.name())
+		return missed("I1", "%s has no record", p.name()), false
 	}
-	if m := k.mainAtRest(t, tg, p, topic); m != nil {
-		return m
-	}
-	if p.broken {
-		return nil
+	if m := k.mainAtRest(t, tg, p, topic); m != nil || p.broken {
+		return m, false
 	}
 	for _, f := range p.messages {
+		k.judged[f.msg.Color]++
 		if m := k.messageAtRest(t, tg, p, f, topic); m != nil {
-			return m
+			return m, true
 		}
 	}
-	return k.colorsAtRest(t, tg, p, topic)
+	return k.colorsAtRest(t, tg, p, topic), true
 }
 
 // mainAtRest checks that main is held by who should hold it.
@@ -133,8 +141,15 @@ func (k *checker) over(t *truth, p *checkPart, color lane.Name) bool {
 	return known && l.Ended || !known && color.Strict()
 }
 
+func (p *checkPart) saidGone(offset int64) bool {
+	return slices.ContainsFunc(p.alarms, func(r [2]int64) bool { return offset >= r[0] && offset < r[1] })
+}
+
 // messageAtRest checks that a message is settled, and that its cursor's note says so.
 func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate, topic string) *missing {
+	if f.unread && f.n == 0 && !f.settled && f.msg.Offset >= p.start && p.noted(f) && !p.saidGone(f.msg.Offset) {
+		return missed("ALARM", "%s: %s was deleted unread, and nobody says so", p.name(), describe(f.msg))
+	}
 	if f.gone || f.msg.Offset < p.start {
 		return nil
 	}
@@ -209,9 +224,11 @@ func (k *checker) colorsAtRest(t *truth, tg *truthGroup, p *checkPart, topic str
 	return nil
 }
 
-// finalCounts checks that the checker has seen every message of every color.
-func (k *checker) finalCounts(appended int) {
-	if k.appends != appended {
-		k.fail("COUNT", "the logs were given %d messages, and the checker saw %d", appended, k.appends)
+// finalCounts checks that the last look has judged every message of every color.
+func (k *checker) finalCounts(appended map[lane.Name]int) {
+	for _, c := range slices.Sorted(maps.Keys(appended)) {
+		if n := k.judged[c] + k.skipped[c]; n != appended[c] {
+			k.fail("COUNT", "the groups were to read %d messages of color %q, and the checker has judged %d", appended[c], c, n)
+		}
 	}
 }

@@ -92,7 +92,7 @@ func newWorld(cfg Config, p *plan) *world {
 	w.check = newChecker(p.groups, p.filters)
 	w.check.clock = func() (time.Duration, int) { return w.sched.now, w.result.Coverage.Steps }
 	w.engine = &engine{
-		w: w, topics: map[string][]*journal{}, known: map[string]bool{}, random: stream{state: mixed(p.seed, 4)},
+		w: w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, random: stream{state: mixed(p.seed, 4)},
 	}
 	for g := range p.groups {
 		for _, t := range w.topicsOf(g) {

@@ -169,6 +169,7 @@ func (cl *client) do(a consume.Action) {
 	case *consume.Disarm:
 		delete(cl.timers, a.Timer)
 	case *consume.Mirror:
+		w.check.mirrored(cl.by, a)
 		if cl.p.work.permille(w.rates().mirror) {
 			w.fault(FaultMirror)
 			w.mirrors[a.Partition] = int64(cl.p.work.n(100))
@@ -177,6 +178,7 @@ func (cl *client) do(a consume.Action) {
 		w.result.Coverage.Alarms[a.Kind]++
 		w.check.alarmed(cl.by, a)
 	case *consume.Stopped:
+		w.check.stopped(cl.by)
 		cl.stopped = true
 		cl.p.later(0, cl.p.stopped)
 	case *consume.Moved, *consume.Refused:

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 )
 
@@ -16,7 +17,8 @@ const fetchWait = time.Second
 type engine struct {
 	w      *world
 	topics map[string][]*journal
-	known  map[string]bool // IDs of appended messages
+	known  map[string]bool              // IDs of appended messages
+	counts map[string]map[lane.Name]int // of all that was appended to a topic's first logs
 	random stream
 }
 
@@ -78,6 +80,12 @@ func (e *engine) append(j *journal, m *consume.Message) {
 	e.w.result.Coverage.Messages++
 	if e.w.tracing() {
 		e.w.tracef("engine", "append %s", describe(m))
+	}
+	if j.epoch == "e1" {
+		if e.counts[j.id.Topic] == nil {
+			e.counts[j.id.Topic] = map[lane.Name]int{}
+		}
+		e.counts[j.id.Topic][m.Color]++
 	}
 	e.w.check.appended(m)
 	waiting := j.waiting
@@ -195,7 +203,7 @@ func (e *engine) retain(j *journal, n int) {
 	j.first = j.messages[n-1].Offset + 1
 	j.messages = slices.Clone(j.messages[n:])
 	e.w.tracef("engine", "retention: %s begins at %d", j.id, j.first)
-	e.w.check.deleted(j.id, 0, j.first)
+	e.w.check.deleted(j.id, 0, j.first, true)
 }
 
 // truncate takes the newest messages of a log away.
@@ -204,14 +212,14 @@ func (e *engine) truncate(j *journal, end int64) {
 	was := j.end
 	j.end, j.closed = end, true
 	e.w.tracef("engine", "truncated: %s ends at %d, not %d", j.id, end, was)
-	e.w.check.deleted(j.id, end, was)
+	e.w.check.deleted(j.id, end, was, false)
 	e.w.check.broke(j.id)
 	e.wake(j)
 }
 
 // recreate begins a log again.
 func (e *engine) recreate(j *journal) {
-	e.w.check.deleted(j.id, 0, j.end)
+	e.w.check.deleted(j.id, 0, j.end, false)
 	e.w.check.broke(j.id)
 	j.messages, j.first, j.end = nil, 0, 0
 	j.epoch = fmt.Sprintf("%s'", j.epoch)

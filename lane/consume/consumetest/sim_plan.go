@@ -281,7 +281,7 @@ func (p *plan) drawOps(r *stream, faults bool) {
 		kind opKind
 		one  int
 		yes  bool
-	}{{opTruncate, 12, faults}, {opRecreate, 12, faults}, {opReset, 8, true}, {opGrow, 8, faults}} {
+	}{{opTruncate, 5, faults}, {opRecreate, 10, faults}, {opReset, 8, true}, {opGrow, 8, faults}} {
 		if rare.yes && r.n(rare.one) == 0 {
 			i := r.n(len(p.ops))
 			p.ops = slices.Insert(p.ops, i, op{at: p.ops[i].at, kind: rare.kind, salt: r.next()})

@@ -3,6 +3,7 @@ package consumetest
 import (
 	"flag"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -12,8 +13,10 @@ var surveyFlag = flag.Bool("survey", false, "TestSimulation goes on after a viol
 func survey(t *testing.T, from, n uint64) {
 	digits := regexp.MustCompile(`[0-9.]+[a-z0-9.]*s\b|@?\d+|"[a-z-]*"|\([^()]*\)|\{[^}]*\}`)
 	kinds := map[string]int{}
+	cover := newCoverage()
 	for seed := from; seed < from+n; seed++ {
 		r := Simulate(Config{Seed: seed})
+		cover.Add(&r.Coverage)
 		if r.Violation == nil {
 			continue
 		}
@@ -25,4 +28,7 @@ func survey(t *testing.T, from, n uint64) {
 	for kind, n := range kinds {
 		t.Logf("%4d times %s", n, kind)
 	}
+	var table strings.Builder
+	cover.Print(&table)
+	t.Log(table.String())
 }
