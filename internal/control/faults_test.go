@@ -125,6 +125,16 @@ func startFaulty(t *testing.T) (*replica, *faulty) {
 	return r, f
 }
 
+// untilLed waits until a replica leads and all is well.
+func (r *replica) untilLed() {
+	r.t.Helper()
+	r.until("a leader", func() bool {
+		var st laneclient.Status
+		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
+		return st.OK
+	})
+}
+
 func TestFullRegistry(t *testing.T) {
 	t.Parallel()
 	r, f := startFaulty(t)
@@ -309,11 +319,7 @@ func TestMetrics(t *testing.T) {
 func TestWritesRestOnWhatTheyRead(t *testing.T) {
 	t.Parallel()
 	r, f := startFaulty(t)
-	r.until("a leader", func() bool {
-		var st laneclient.Status
-		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
-		return st.OK
-	})
+	r.untilLed()
 	meanwhile := func(do func()) { f.between.Store(&do) }
 	put := func(key, value string) func() {
 		return func() {
@@ -369,11 +375,7 @@ func TestWritesRestOnWhatTheyRead(t *testing.T) {
 func TestServiceStaysWithItsFirstInstance(t *testing.T) {
 	t.Parallel()
 	r, f := startFaulty(t)
-	r.until("a leader", func() bool {
-		var st laneclient.Status
-		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
-		return st.OK
-	})
+	r.untilLed()
 	r.must(http.StatusCreated, nil, "PUT", "/v1/services/order", `{"owner":"ann"}`)
 	register := func() {
 		r.must(http.StatusCreated, nil, "PUT", "/v1/instances/order/a", instanceBody("", "127.0.0.1:1"))

@@ -12,16 +12,7 @@ import (
 // putInstance registers an instance, or changes one. With a session it ends with
 // it; without one it is static.
 func (c *Control) putInstance(w http.ResponseWriter, r *http.Request, p params) error {
-	k := c.cache.kinds[laneclient.KindInstances]
-	at := refOf(k, p)
-	if err := checkPathName(k, at); err != nil {
-		return err
-	}
-	cond, err := parsePrecondition(r.Header)
-	if err != nil {
-		return err
-	}
-	obj, err := readObject(w, r, k, p["name"])
+	at, cond, obj, err := readPut(w, r, c.cache.kinds[laneclient.KindInstances], p)
 	if err != nil {
 		return err
 	}

@@ -40,16 +40,7 @@ func (c *Control) postLane(w http.ResponseWriter, r *http.Request, _ params) err
 
 // putLane creates a lane, or changes what can be changed of one.
 func (c *Control) putLane(w http.ResponseWriter, r *http.Request, p params) error {
-	k := c.cache.kinds[laneclient.KindLanes]
-	at := refOf(k, p)
-	if err := checkPathName(k, at); err != nil {
-		return err
-	}
-	cond, err := parsePrecondition(r.Header)
-	if err != nil {
-		return err
-	}
-	obj, err := readObject(w, r, k, at.name)
+	at, cond, obj, err := readPut(w, r, c.cache.kinds[laneclient.KindLanes], p)
 	if err != nil {
 		return err
 	}

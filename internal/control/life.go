@@ -146,7 +146,7 @@ func (c *Control) laneFacts(lanes []*item) (inUse map[string]uint64, parents map
 	instances, _, _ := c.cache.list(laneclient.KindInstances, "", 0, nil)
 	for _, it := range instances {
 		i, _ := it.obj.(*laneclient.Instance)
-		if i.Lane != "" && lane.State(i.State) == lane.Ready && i.Health != laneclient.HealthFailing {
+		if i.Lane != "" && i.Routing().State == lane.Ready {
 			inUse[i.Lane] = max(inUse[i.Lane], i.Generation)
 		}
 	}

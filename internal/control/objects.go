@@ -419,15 +419,7 @@ func copyObject(obj any) any {
 // putObject answers PUT for kinds whose objects are what the client says.
 func (c *Control) putObject(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, p params) error {
-		at := refOf(k, p)
-		if err := checkPathName(k, at); err != nil {
-			return err
-		}
-		cond, err := parsePrecondition(r.Header)
-		if err != nil {
-			return err
-		}
-		obj, err := readObject(w, r, k, p["name"])
+		at, cond, obj, err := readPut(w, r, k, p)
 		if err != nil {
 			return err
 		}
@@ -437,6 +429,20 @@ func (c *Control) putObject(k *kind) handler {
 		})
 		return c.answerWrite(w, it, created, err)
 	}
+}
+
+// readPut reads a request to write the object that the path names, and checks it by
+// itself.
+func readPut(w http.ResponseWriter, r *http.Request, k *kind, p params) (at ref, cond precondition, obj any, err error) {
+	at = refOf(k, p)
+	if err = checkPathName(k, at); err != nil {
+		return at, cond, nil, err
+	}
+	if cond, err = parsePrecondition(r.Header); err != nil {
+		return at, cond, nil, err
+	}
+	obj, err = readObject(w, r, k, p["name"])
+	return at, cond, obj, err
 }
 
 func checkPathName(k *kind, at ref) error {
@@ -512,6 +518,5 @@ func (c *Control) deleteService(w http.ResponseWriter, r *http.Request, p params
 
 // isAlive reports whether a lane takes new instances and traffic.
 func isAlive(l *laneclient.Lane) bool {
-	s := lane.State(l.State)
-	return s == lane.Creating || s == lane.Ready
+	return lane.State(l.State).TakesNew()
 }

@@ -206,7 +206,7 @@ func (c *Control) recovered(w *recorder, r *http.Request, v any) {
 	}
 	c.metrics.panics.Inc()
 	c.log.ErrorContext(context.WithoutCancel(r.Context()), "request panicked",
-		telemetry.KeyPath, r.URL.Path, telemetry.KeyError, v, "stack", string(debug.Stack()))
+		telemetry.KeyPath, r.URL.Path, telemetry.KeyPanic, v, telemetry.KeyStack, string(debug.Stack()))
 	if w.status == 0 {
 		writeProblem(w, toProblem(errPanicked))
 	}
