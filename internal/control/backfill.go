@@ -159,8 +159,9 @@ func knownSelectors(r ref) []selector {
 		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "lane", r.name})
 	case laneclient.KindServices:
 		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "service", r.name})
+	default:
+		return append(s, selector{r.kind, "name", r.name})
 	}
-	return append(s, selector{r.kind, "name", r.name})
 }
 
 // mayHave reports whether an object of which known are all selectors that are known

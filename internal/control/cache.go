@@ -154,8 +154,9 @@ func (c *cache) sideRevision(r ref) uint64 {
 		return c.uses[r.name].rev
 	case laneclient.KindInstances:
 		return c.health[r.name].rev
+	default:
+		return 0
 	}
-	return 0
 }
 
 func (c *cache) applyRevision(events []store.Event, rev uint64) {

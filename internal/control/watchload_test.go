@@ -91,7 +91,7 @@ func TestUnreadWatchesAreCutOff(t *testing.T) {
 			t.Errorf("%d watches are open, want %d", n, unread+1)
 		}
 		go func() {
-			for range w.lines { //nolint:revive // it reads on
+			for range w.lines { // it reads on
 			}
 		}()
 		time.Sleep(11 * time.Second)
