@@ -323,7 +323,7 @@ func (b *draft) split(r *run, color lane.Name, why Why) {
 		rec.Colors = map[lane.Name]Entry{}
 	}
 	rec.Colors[color] = Entry{From: r.pos}
-	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color, Note: &Note{Pos: r.pos}})
+	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color, Note: &Note{Pos: r.pos, Doubtful: r.doubt()}})
 	b.move(Move{Kind: Split, Cursor: color, From: r.pos, Why: why})
 }
 

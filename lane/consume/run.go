@@ -63,14 +63,18 @@ func (r *run) note() *Note {
 	if len(left) == 0 {
 		left = nil
 	}
-	n := &Note{Pos: r.pos, Left: left, extra: r.noted.extra}
+	return &Note{Pos: r.pos, Left: left, Doubtful: r.doubt(), extra: r.noted.extra}
+}
+
+// doubt is what a note says of messages that may have been dispatched before.
+func (r *run) doubt() int64 {
 	switch {
 	case r.lostBefore: // the end of the log is not known yet
-		n.Doubtful = doubtfulAll
+		return doubtfulAll
 	case r.doubtful > r.pos:
-		n.Doubtful = r.doubtful
+		return r.doubtful
 	}
-	return n
+	return 0
 }
 
 // settledBelow reports whether everything of the cursor below its position is settled.
