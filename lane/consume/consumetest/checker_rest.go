@@ -156,17 +156,9 @@ func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate,
 	color := f.msg.Color
 	cursor := owning(p.record, f.msg)
 	holder, _ := holderOf(p.record, cursor)
-	owner, tomb := rightfulOwner(t.lanes, tg.members, t.alive, topic, color)
-	if t.isStuck(holder.Lane) || t.isStuck(owner) || tomb && t.stuck != nil {
-		return nil
-	}
-	for _, h := range f.hands {
-		if t.isStuck(h.lane) {
-			return nil // it may be with that lane still
-		}
-	}
-	if t.stuck != nil && *t.stuck == lane.Baseline && p.g.cfg.Ordered && cursor == consume.Main {
-		return nil // an ordered group waits at a split
+	owner, _ := rightfulOwner(t.lanes, tg.members, t.alive, topic, color)
+	if t.isStuck(owner) || t.isStuck(lane.Baseline) && (cursor == consume.Main && (f.n > 0 || p.g.cfg.Ordered) || k.over(t, p, color)) {
+		return nil // an ordered group waits at a split, too
 	}
 	if !f.settled && !f.foreign {
 		switch {
@@ -198,13 +190,13 @@ func (k *checker) colorsAtRest(t *truth, tg *truthGroup, p *checkPart, topic str
 	group := slices.Index(k.groups, p.g)
 	for c, l := range t.lanes {
 		_, there := p.record.Colors[c]
-		if !there && !l.Ended && t.serves(tg, c, topic) && t.stuck == nil {
+		if !there && !l.Ended && t.serves(tg, c, topic) && (t.stuck == nil || !p.g.cfg.Ordered) {
 			return missed("I2", "%s: %s has a member, and the color is not split off", p.name(), c)
 		}
 	}
 	for c, e := range p.record.Colors {
 		owner, tomb := rightfulOwner(t.lanes, tg.members, t.alive, topic, c)
-		if t.isStuck(owner) || t.isStuck(e.Holder.Lane) || tomb || t.isStuck(lane.Baseline) {
+		if t.isStuck(owner) || tomb {
 			continue
 		}
 		if owner == lane.Baseline || k.over(t, p, c) {

@@ -1,0 +1,566 @@
+package consumetest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// history is a history made by hand: one group, one partition, the lanes red and, below it,
+// blue, and processes p and q with members everywhere.
+type history struct {
+	k        *checker
+	p, q     *actor
+	now      time.Duration
+	revision uint64
+	messages []*consume.Message
+	alive    map[string]bool
+	runs     uint64
+}
+
+var thePart = consume.Partition{Topic: "orders"}
+
+func newHistory(change func(*consume.Config)) *history {
+	cfg := consume.Config{
+		Group: "g", Topics: []consume.Topic{{Name: "orders", Retry: "retry", Dead: "dead", Partitions: 1}},
+		HandoverTimeout: time.Second, Window: 10, UnknownStrict: time.Minute,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	h := &history{k: newChecker([]consume.Config{cfg}, false), revision: 1, alive: map[string]bool{}}
+	h.k.clock = func() (time.Duration, int) { return h.now, 0 }
+	h.k.laneUp("red", lane.Baseline)
+	h.k.laneUp("blue", "red")
+	h.k.laneUp(strictLane, lane.Baseline)
+	h.p, h.q = h.process("p"), h.process("q")
+	h.k.resolved(0, thePart, 0)
+	h.land(h.p, record(h.p), map[lane.Name]*consume.Note{consume.Main: noteOf(0)})
+	return h
+}
+
+// process makes a process whose picture is that the lanes have no members but for those that
+// the test adds.
+func (h *history) process(name string) *actor {
+	a := h.k.actor(0, name)
+	h.k.session(a, name)
+	h.alive[name] = true
+	for _, l := range []lane.Name{lane.Baseline, "red", "blue", strictLane} {
+		a.members = append(a.members, consume.Member{ID: name, Lane: l, Topics: []string{"orders"}})
+	}
+	h.see(a)
+	return a
+}
+
+// see gives a process a picture in which lanes have members.
+func (h *history) see(a *actor, lanes ...lane.Name) {
+	v := &consume.View{
+		Revision: h.revision, Sessions: maps.Clone(h.alive),
+		Lanes: map[lane.Name]consume.Lane{"red": {Generation: 1}, "blue": {Generation: 1, Parent: "red"}, strictLane: {Generation: 1}},
+	}
+	for _, l := range lanes {
+		v.Members = append(v.Members, consume.Member{ID: string(l), Session: a.name, Lane: l, Generation: 1, Topics: []string{"orders"}})
+	}
+	h.k.told(a, h.now, &consume.Viewed{View: v})
+}
+
+func noteOf(pos int64, left ...int64) *consume.Note { return &consume.Note{Pos: pos, Left: left} }
+
+// record is one where a process holds main.
+func record(main *actor) *consume.Record {
+	return &consume.Record{Main: holder(main, lane.Baseline), Colors: map[lane.Name]consume.Entry{}}
+}
+
+func holder(a *actor, l lane.Name) consume.Holder {
+	if a == nil {
+		return consume.Holder{}
+	}
+	return consume.Holder{Session: a.sessions[len(a.sessions)-1], Lane: l}
+}
+
+// split is the record with a color split off.
+func split(r *consume.Record, color lane.Name, from int64, a *actor, l lane.Name) *consume.Record {
+	c := r.Clone()
+	if c.Colors == nil {
+		c.Colors = map[lane.Name]consume.Entry{}
+	}
+	c.Colors[color] = consume.Entry{From: from, Holder: holder(a, l)}
+	return c
+}
+
+func (h *history) append(colors ...lane.Name) {
+	for _, c := range colors {
+		m := &consume.Message{Partition: thePart, Offset: int64(len(h.messages)), Color: c}
+		h.messages = append(h.messages, m)
+		h.k.appended(m)
+	}
+}
+
+// land lets a write take place after which the record is r and the notes are as they were
+// but for those given; nil deletes one.
+func (h *history) land(a *actor, r *consume.Record, notes map[lane.Name]*consume.Note) {
+	h.revision++
+	p := h.k.groups[0].part(thePart)
+	all := maps.Clone(p.notes)
+	w := &consume.Write{Partition: thePart, Session: a.sessions[len(a.sessions)-1]}
+	for _, c := range slices.Sorted(maps.Keys(notes)) {
+		w.Notes = append(w.Notes, consume.NoteWrite{Cursor: c, Note: notes[c]})
+		if all[c] = notes[c]; notes[c] == nil {
+			delete(all, c)
+		}
+	}
+	if r == nil {
+		r = p.record
+	}
+	h.k.landed(landing{
+		by: a, at: h.now, sent: h.now, write: w, record: r, revision: h.revision, notes: all,
+		alive: func(s string) bool { return h.alive[s] },
+	})
+}
+
+// hand dispatches a message with a cursor for a lane, and gives the run.
+func (h *history) hand(a *actor, cursor, l lane.Name, offset int64, again bool) uint64 {
+	h.runs++
+	reason := lane.ReasonPlain
+	switch m := h.messages[offset]; {
+	case m.Color == lane.Baseline:
+	case l == lane.Baseline:
+		reason = lane.ReasonBaseline
+	case l.Strict():
+		reason = lane.ReasonStrict
+	case l == m.Color:
+		reason = lane.ReasonLane
+	default:
+		reason = lane.ReasonParent
+	}
+	h.k.dispatched(a, h.now, &consume.Dispatch{
+		Run: h.runs, Cursor: cursor, Lane: l, Message: h.messages[offset], Redelivered: again, Reason: reason,
+	})
+	return h.runs
+}
+
+func (h *history) settle(a *actor, run uint64, offset int64) {
+	h.k.told(a, h.now, &consume.Settled{Run: run, Offset: offset})
+}
+
+// lose ends a session.
+func (h *history) lose(a *actor) {
+	s := a.sessions[len(a.sessions)-1]
+	h.alive[s] = false
+	h.k.sessionEnded(s)
+}
+
+// TestCheckerSees gives the checker one history for each thing that must not be, and for
+// most the same history without it.
+func TestCheckerSees(t *testing.T) {
+	const base = lane.Baseline
+	for _, tt := range []struct {
+		name, rule, what string
+		ordered          bool
+		run              func(h *history)
+	}{
+		{name: "nothing wrong", run: func(h *history) {
+			h.append("", "red")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.settle(h.p, h.hand(h.p, base, base, 1, false), 1)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(2)})
+		}},
+		{name: "a note that settles what is not", rule: "I1", what: "is not settled", run: func(h *history) {
+			h.append("", "")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.hand(h.p, base, base, 1, false)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(2)})
+		}},
+		{name: "a note beyond the end", rule: "I1", what: "is new", run: func(h *history) {
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(2)})
+			h.append("")
+		}},
+		{name: "a note that takes back", rule: "NOTE", what: "no longer", run: func(h *history) {
+			h.append("")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(1)})
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a note of somebody else", rule: "NOTE", what: "which p@- holds", run: func(h *history) {
+			h.land(h.q, nil, map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a message twice", rule: "I3", what: "again", run: func(h *history) {
+			h.append("")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "a message that came back", run: func(h *history) {
+			h.append("")
+			h.k.told(h.p, 0, &consume.Returned{Run: h.hand(h.p, base, base, 0, false), Offset: 0})
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "a message again that does not say so", rule: "I3", what: "does not say so", run: func(h *history) {
+			h.append("")
+			h.k.told(h.p, 0, &consume.Returned{Run: h.hand(h.p, base, base, 0, false), Offset: 0})
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a flag without reason", rule: "I3", what: "nothing was lost", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "two holders", rule: "I2", what: "the record names", run: func(h *history) {
+			h.append("")
+			h.hand(h.q, base, base, 0, false)
+		}},
+		{name: "again after a loss", run: func(h *history) {
+			h.append("", "")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+			h.hand(h.q, base, base, 1, true)
+		}},
+		{name: "again after a loss, though noted", rule: "I3", what: "again", run: func(h *history) {
+			h.append("", "")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(1)})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "a take from one that lives", rule: "MOVE", what: "whose session lives", run: func(h *history) {
+			h.land(h.q, record(h.q), nil)
+		}},
+		{name: "cut off and going on", run: func(h *history) {
+			h.append("", "")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.p, base, base, 0, false)
+			h.hand(h.q, base, base, 0, false)
+		}},
+		{name: "cut off, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
+			h.append("", "")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.p, base, base, 0, false)
+			h.runs--
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "cut off, and told", rule: "I3", what: "it knows", run: func(h *history) {
+			h.append("", "")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.k.told(h.p, 0, &consume.Recorded{Stored: consume.Stored{Partition: thePart, Revision: h.revision}})
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "cut off in a group that holds", rule: "I3", what: "holds", ordered: true, run: func(h *history) {
+			h.append("")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "order", rule: "I4", what: "for the first time, after", run: func(h *history) {
+			h.append("red", "red")
+			h.hand(h.p, base, base, 1, false)
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "order within one holder's time", rule: "I4", what: "after 1", run: func(h *history) {
+			h.append("", "")
+			h.hand(h.p, base, base, 0, false)
+			h.hand(h.p, base, base, 1, false)
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 1, true)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "a release that does not wait", rule: "I4", what: "while 0 is in flight", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
+		}},
+		{name: "a release that waited long enough", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.now += 2 * time.Second
+			h.k.withdrawn(h.p, h.now, run)
+			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "a release that gives up too early", rule: "I3", what: "again", run: func(h *history) {
+			h.append("")
+			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false))
+			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "a release without a note", rule: "I3", what: "again", run: func(h *history) {
+			h.append("")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.land(h.p, record(nil), nil)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "main is given up before its colors", rule: "STRUCT", what: "gives up main", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.p, split(record(h.p), "red", 0, h.p, base), nil)
+			h.land(h.p, split(record(nil), "red", 0, h.p, base), map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a split", run: func(h *history) {
+			h.append("red", "red")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			r := split(record(h.p), "red", 1, nil, "red")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(1)})
+			h.land(h.q, split(r, "red", 1, h.q, "red"), nil)
+			h.see(h.q, "red")
+			h.hand(h.q, "red", "red", 1, false)
+		}},
+		{name: "a split below main's position", rule: "STRUCT", what: "main has dispatched 0", run: func(h *history) {
+			h.append("red")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
+		}},
+		{name: "a split above main's position", rule: "STRUCT", what: "main has not come to 0", run: func(h *history) {
+			h.append("red", "red")
+			h.land(h.p, split(record(h.p), "red", 1, nil, base), map[lane.Name]*consume.Note{"red": noteOf(1)})
+		}},
+		{name: "a split that finds an old note", rule: "NOTE", what: "splits red", run: func(h *history) {
+			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(2)})
+		}},
+		{name: "a color that is split off and goes to main", rule: "STRUCT", what: "belongs to", run: func(h *history) {
+			h.append("red")
+			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a merge of what is in flight", rule: "STRUCT", what: "went from cursor", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.append("red")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.p, split(r, "red", 0, h.p, base), nil)
+			h.hand(h.p, "red", base, 0, false)
+			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{"red": nil, base: noteOf(1, 0)})
+		}},
+		{name: "a merge without main's note", rule: "STRUCT", what: "went from cursor", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.append("red")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.p, split(r, "red", 0, h.p, base), nil)
+			h.settle(h.p, h.hand(h.p, "red", base, 0, false), 0)
+			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{"red": nil})
+		}},
+		{name: "a merge that leaves the note", rule: "NOTE", what: "still there", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.p, split(r, "red", 0, h.p, base), nil)
+			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a merge of what another one holds", rule: "NOTE", what: "which q@red holds", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.q, split(r, "red", 0, h.q, "red"), nil)
+			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{"red": nil, base: noteOf(0)})
+		}},
+		{name: "a color for the baseline without main", rule: "MOVE", what: "and main is held by p@-", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.q, split(r, "red", 0, h.q, base), nil)
+		}},
+		{name: "a color for a lane that never owned it", rule: "I2", what: "never could own it", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.q, split(r, "red", 0, h.q, "blue"), nil)
+		}},
+		{name: "a color for its parent", run: func(h *history) {
+			r := split(record(h.p), "blue", 0, nil, base)
+			h.see(h.q, "red")
+			h.append("blue")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"blue": noteOf(0)})
+			h.land(h.q, split(r, "blue", 0, h.q, "red"), nil)
+			h.hand(h.q, "blue", "red", 0, false)
+		}},
+		{name: "the baseline gets what is a lane's", rule: "I2", what: `it is "red"'s`, run: func(h *history) {
+			h.append("red")
+			h.see(h.p, "red")
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a lane gets what is the baseline's", rule: "I2", what: `it is ""'s`, run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.append("red")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.q, split(r, "red", 0, h.q, "red"), nil)
+			h.see(h.q)
+			h.hand(h.q, "red", "red", 0, false)
+		}},
+		{name: "a strict color for the baseline", rule: "I2", what: "of a strict lane", run: func(h *history) {
+			h.append(strictLane)
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a strict color to the dead letters too early", rule: "I1", what: "not over", run: func(h *history) {
+			h.append(strictLane)
+			h.k.fetches(h.p, &consume.Fetch{Run: 7, Partition: thePart})
+			h.k.buried(h.p, 0, &consume.Bury{
+				Run: 7, Why: consume.BuryStrictEnded,
+				Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},
+			})
+		}},
+		{name: "no member", rule: "I2", what: "no member", run: func(h *history) {
+			h.append("")
+			h.p.members = nil
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a paused group", rule: "I2", what: "paused", run: func(h *history) {
+			h.append("")
+			h.p.view.Group.Paused = true
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "an ordered group with two lanes at once", rule: "I4+", what: "while 0 is in flight", ordered: true, run: func(h *history) {
+			r := split(record(h.p), "red", 1, nil, base)
+			h.append("red", "red")
+			h.hand(h.p, base, base, 0, false)
+			h.see(h.q, "red")
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(1)})
+			h.land(h.q, split(r, "red", 1, h.q, "red"), nil)
+			h.hand(h.q, "red", "red", 1, false)
+		}},
+		{name: "more in flight than the window", rule: "I5", what: "the window is 10", run: func(h *history) {
+			for i := range int64(11) {
+				h.append("")
+				h.runs = 0
+				h.hand(h.p, base, base, i, false)
+			}
+		}},
+		{name: "a wrong reason", rule: "REASON", what: "plain", run: func(h *history) {
+			h.append("red")
+			h.k.dispatched(h.p, 0, &consume.Dispatch{Run: 1, Message: h.messages[0], Reason: lane.ReasonPlain})
+		}},
+		{name: "a message of another log", rule: "LOG", what: "no such message", run: func(h *history) {
+			h.append("")
+			h.k.dispatched(h.p, 0, &consume.Dispatch{Run: 1, Message: &consume.Message{Partition: thePart}, Reason: lane.ReasonPlain})
+		}},
+		{name: "a false alarm", rule: "ALARM", what: "it was not", run: func(h *history) {
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmTruncated, Partition: thePart})
+		}},
+		{name: "a mirror that shows too much", rule: "MIRROR", what: "0 is not settled", run: func(h *history) {
+			h.append("")
+			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 1})
+		}},
+		{name: "a start of one's own", rule: "I1", what: "the engine said", run: func(h *history) {
+			p := h.k.groups[0].part(thePart)
+			p.record, p.notes = nil, map[lane.Name]*consume.Note{}
+			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{base: noteOf(5)})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHistory(func(c *consume.Config) { c.Ordered = tt.ordered })
+			tt.run(h)
+			v := h.k.violation
+			switch {
+			case tt.rule == "" && v != nil:
+				t.Errorf("got %s, want none", v)
+			case tt.rule != "" && (v == nil || v.Rule != tt.rule || !strings.Contains(v.What, tt.what)):
+				t.Errorf("got %v, want %s with %q", v, tt.rule, tt.what)
+			}
+		})
+	}
+}
+
+// TestCheckerAtRest gives the checker states in which all is quiet and not all is well.
+func TestCheckerAtRest(t *testing.T) {
+	const base = lane.Baseline
+	for _, tt := range []struct {
+		name, rule, what string
+		lanes            []lane.Name // that have a member, of p
+		stuck            *lane.Name
+		run              func(h *history)
+	}{
+		{name: "all is well", lanes: []lane.Name{base}, run: func(h *history) {
+			h.append("", "red")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.settle(h.p, h.hand(h.p, base, base, 1, false), 1)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(2)})
+		}},
+		{name: "a message that nobody got", rule: "I1", what: "never dispatched", lanes: []lane.Name{base}, run: func(h *history) { h.append("") }},
+		{name: "nobody there for it", lanes: []lane.Name{"red"}, run: func(h *history) {
+			h.append("")
+			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.land(h.p, split(record(h.p), "red", 0, h.p, "red"), nil)
+		}},
+		{name: "main without a holder", rule: "I1", what: "main is held by none", lanes: []lane.Name{base}, run: func(h *history) {
+			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a holder that is gone", rule: "I1", what: "main is held by", lanes: []lane.Name{base}, run: func(h *history) {
+			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(0)})
+			h.land(h.q, record(h.q), nil)
+			h.lose(h.q)
+		}},
+		{name: "settled and never noted", rule: "NOTE", what: "does not say so", lanes: []lane.Name{base}, run: func(h *history) {
+			h.append("")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+		}},
+		{name: "no split", rule: "I2", what: "not split off", lanes: []lane.Name{base, "red"}, run: func(*history) {}},
+		{name: "no merge", rule: "I2", what: "it is the baseline's", lanes: []lane.Name{base}, run: func(h *history) {
+			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
+		}},
+		{name: "the wrong lane", rule: "I2", what: `blue is "blue"'s`, lanes: []lane.Name{base, "red", "blue"}, run: func(h *history) {
+			r := split(split(record(h.p), "red", 0, nil, base), "blue", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0), "blue": noteOf(0)})
+			h.land(h.p, split(split(record(h.p), "red", 0, h.p, "red"), "blue", 0, h.p, "red"), nil)
+		}},
+		{name: "a lane that waits for a stuck baseline", rule: "I1", what: "never dispatched", lanes: []lane.Name{base, "red"}, stuck: new(lane.Name), run: func(h *history) {
+			h.append("", "red")
+			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "a log that is another one", rule: "ALARM", what: "nobody says so", lanes: []lane.Name{base}, run: func(h *history) { h.k.broke(thePart) }},
+		{name: "deleted unread, and not said", rule: "ALARM", what: "deleted unread", lanes: []lane.Name{base}, run: func(h *history) {
+			h.append("")
+			h.k.deleted(thePart, 0, 1, true)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(1)})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHistory(func(c *consume.Config) { c.Topics[0].Retry, c.Topics[0].Dead = "", "" })
+			tt.run(h)
+			if h.k.violation != nil {
+				t.Fatal(h.k.violation)
+			}
+			tg := truthGroup{partitions: map[string]int32{"orders": 1}}
+			h.see(h.p, tt.lanes...)
+			tg.members = h.p.view.Members
+			for i, m := range tg.members {
+				if m.Lane == base {
+					tg.members[i].Generation = 0
+				}
+			}
+			got := h.k.atRest(&truth{
+				lanes: h.p.view.Lanes, groups: []truthGroup{tg}, alive: func(s string) bool { return h.alive[s] },
+				actors: []*actor{h.p, h.q}, stuck: tt.stuck,
+			})
+			switch {
+			case tt.rule == "" && got != nil:
+				t.Errorf("got %s: %s, want nothing missing", got.rule, got.what)
+			case tt.rule != "" && (got == nil || got.rule != tt.rule || !strings.Contains(got.what, tt.what)):
+				t.Errorf("got %+v, want %s with %q", got, tt.rule, tt.what)
+			}
+		})
+	}
+}
+
+// TestCheckerCounts: a checker that never saw some message, or forgets a color, says so.
+func TestCheckerCounts(t *testing.T) {
+	h := newHistory(nil)
+	h.append("", "red", "red")
+	h.k.judged, h.k.skipped = map[lane.Name]int{"": 1, "red": 1}, map[lane.Name]int{"red": 1}
+	h.k.finalCounts(map[lane.Name]int{"": 1, "red": 2})
+	if h.k.violation != nil {
+		t.Fatal(h.k.violation)
+	}
+	h.k.finalCounts(map[lane.Name]int{"": 1, "red": 2, "blue": 1})
+	if v := h.k.violation; v == nil || v.Rule != "COUNT" {
+		t.Fatalf("got %v, want COUNT", v)
+	}
+}
