@@ -21,17 +21,18 @@ import (
 // errPanicked stands for a handler that panicked; the log has the rest.
 var errPanicked = errors.New("handler panicked")
 
-// Config is what a replica of the control plane needs.
+// Config is what a replica of the control plane needs. What is not said to be required
+// may be left out.
 type Config struct {
 	Store   store.Store          // required; the caller closes it, after Run has returned
 	Node    string               // name of this replica in status and explain; unique; default: host name and 8 hex digits
-	Cluster string               // cluster label, for status and explain
+	Cluster string               // cluster label, for status and explain; default: none
 	Hosts   []string             // names, beside localhost and loopback addresses, by which requests on loopback may call it; see [CheckHost]
 	Domain  string               // domain of service hosts, for explain http; empty: no host is a service's
-	Version string               // of the program, for status
+	Version string               // of the program, for status; default: none
 	Log     *slog.Logger         // nil: discard
-	Metrics *prometheus.Registry // served at /metrics, and where this replica's metrics go; nil: one of its own
-	Now     func() time.Time     // wall clock, for what is stored and what expires; nil: time.Now
+	Metrics *prometheus.Registry // served at /metrics, and where this replica's metrics go, which it must not have yet; nil: one of its own
+	Now     func() time.Time     // wall clock, for what is stored and what expires; called by many goroutines at once; nil: time.Now
 }
 
 // Control is one replica of the control plane. All its methods may be called at
@@ -64,9 +65,9 @@ type Control struct {
 	roles []role // beside control
 }
 
-// New checks the configuration: a Store is missing, or a host is none. It does no I/O and starts nothing: until
-// [Control.Run] has read the registry once, requests for objects are answered with
-// 503.
+// New makes a replica. It does no I/O and starts nothing: until [Control.Run] has read
+// the registry once, requests for objects are answered with 503. Errors: there is no
+// Store, an entry of Hosts is no host, or Metrics has metrics of these names already.
 func New(cfg Config) (*Control, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("control: Config.Store is nil: open a store first")
@@ -119,17 +120,23 @@ func (c *Control) now() time.Time {
 	return now().UTC().Truncate(time.Millisecond)
 }
 
-// Node is the name of this replica.
+// Node is the name of this replica: Config.Node, or the one that it made up.
 func (c *Control) Node() string { return c.node }
 
-// Handler serves the API: everything under /v1, /healthz, /readyz and /metrics.
+// Handler serves the API: everything under /v1, /healthz, /readyz and /metrics. It may
+// be served by several servers and called in process ([laneclient.InMemory]) at once; a
+// server of it accepts by [Listener]. A request waits at most 3 s for this replica to
+// be in step with the registry, and for the store as long as that lets it; a watch
+// lasts until its client goes or Run ends. A handler that panics answers 500, and the
+// server goes on. The handler has no authentication: whoever reaches it may do all.
 func (c *Control) Handler() http.Handler { return c }
 
 // Run keeps this replica in step with the store, ends what expires while the
 // replica leads, and returns when ctx has ended and all its goroutines are gone.
 // Open watches end with ctx, so that a server that is shut down need not wait for
-// them. Run retries what fails, and returns an error only if it was
-// called before.
+// them, and this replica's lease is given back, which takes at most 2 s where the store
+// does not answer. Run retries what fails, between 100 ms and 5 s later, and returns an
+// error only if it was called before.
 func (c *Control) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("control: Run was called before: make another Control")

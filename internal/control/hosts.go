@@ -11,8 +11,9 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
-// CheckHost says what is wrong with an entry of [Config.Hosts]: it is a host name or
-// an IP address, without scheme, port and path.
+// CheckHost says what is wrong with an entry of [Config.Hosts], or returns nil: it is a
+// host name of at most 253 bytes or an IP address, without scheme, port, brackets and
+// path. Capital letters and a dot at the end make no difference.
 func CheckHost(name string) error {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return nil

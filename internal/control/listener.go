@@ -10,7 +10,7 @@ const sendBufferBytes = 64 << 10
 // a client of the API has not read takes at most 128 KiB of the kernel's memory, past
 // which its watch is slow, and cut off when it takes nothing for ten seconds. Without
 // it, thousands of watches that nobody reads cost megabytes each before they are
-// noticed. Connections that are not TCP pass as they are.
+// noticed. Connections that are not TCP pass as they are. Close and Addr are those of l.
 func Listener(l net.Listener) net.Listener { return boundedListener{l} }
 
 type boundedListener struct{ net.Listener }

@@ -9,7 +9,8 @@ import (
 
 // CheckFields lists, by their paths, the fields of the JSON of an object that the
 // control plane refuses to read: those that it does not know, and values of another
-// type than is wanted. It asks nobody. A kind that there is none of has none.
+// type than is wanted, at most 32 of them. What is no JSON object is one mistake of the
+// empty path. It asks nobody. A kind that there is none of has none.
 func CheckFields(of laneclient.Kind, text []byte) []laneclient.FieldError {
 	k := kindNamed(of)
 	if k == nil {
@@ -20,8 +21,9 @@ func CheckFields(of laneclient.Kind, text []byte) []laneclient.FieldError {
 
 // CheckObject lists what the control plane refuses in the JSON of an object before it
 // looks at any other: fields as by [CheckFields], the name ("service/name" of an
-// instance), and values that no field can have. It asks nobody; an object without a
-// fault may still be refused for what is there or missing in the registry.
+// instance), and values that no field can have; sorted by path, at most 32. It asks
+// nobody; an object without a fault may still be refused for what is there or missing in
+// the registry.
 func CheckObject(of laneclient.Kind, name string, text []byte) []laneclient.FieldError {
 	k := kindNamed(of)
 	if k == nil {

@@ -46,9 +46,12 @@ type role struct {
 	check func(context.Context) error
 }
 
-// AddReadiness adds a role of this process to /readyz and /v1/status. check returns
-// nil, or an error that says why the role is not ready and what to do; it may be
-// called from several goroutines at once and should answer within a second.
+// AddReadiness adds a role of this process to /readyz and /v1/status, behind those that
+// are there; name is shown as it is, and "control" is this replica's own. check returns
+// nil, or an error that says why the role is not ready and what to do, as a sentence.
+// It is called for every such request, from several goroutines at once, with a context
+// that ends after a second, and each request waits for it. It may be called at any
+// time; a role cannot be taken back.
 func (c *Control) AddReadiness(name string, check func(context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,10 @@ const suiteWait = 10 * time.Second
 // RunAPI checks a control plane against the control API: objects and their
 // conditions, the life of lanes, instances and sessions, the watch, and
 // explanations. start gives the URL and transport (nil: TCP) of an empty one; it is
-// called once for each part and cleans up with t. Real time passes, a few seconds.
+// called once for each part, which are subtests and run one after the other in no
+// certain order, and cleans up with its t. It fails t for what is not so, waits up to
+// 10 s for what should come at once, and gives a part a minute. Real time passes, a
+// few seconds.
 func RunAPI(t *testing.T, start func(t *testing.T) (url string, transport http.RoundTripper)) {
 	for name, part := range map[string]func(*suite){
 		"Lanes": (*suite).lanes, "LaneParents": (*suite).laneParents, "LaneEnd": (*suite).laneEnd,
