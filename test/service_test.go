@@ -92,7 +92,7 @@ func serveSlowly() error {
 }
 
 // serveAbruptly closes its port as soon as it is asked to end, and takes its time to
-// do so.
+// do so. It says in which state its instance was as it was asked.
 func serveAbruptly() error {
 	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
 	if err != nil {
@@ -102,8 +102,13 @@ func serveAbruptly() error {
 	done := terminated()
 	go func() { _ = server.Serve(l) }()
 	<-done
+	var i laneclient.Instance
+	api := laneclient.NewAPI(laneclient.FromEnv())
+	if err := api.Do(context.Background(), http.MethodGet, "/v1/instances/"+os.Getenv("LANEWAY_SERVICE")+"/"+os.Getenv("LANEWAY_INSTANCE"), nil, &i); err != nil {
+		return err
+	}
+	say("asked to end while", i.State)
 	_ = server.Close()
-	say("port closed")
 	time.Sleep(time.Second) // what others do meanwhile is what is tested
 	os.Exit(5)
 	return nil

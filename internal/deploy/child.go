@@ -95,8 +95,7 @@ func (s *supervisor) signal(sig os.Signal) error {
 		return os.ErrProcessDone
 	default:
 	}
-	switch n {
-	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH:
+	if n == syscall.SIGINT || n == syscall.SIGQUIT || n == syscall.SIGWINCH {
 		return syscall.Kill(-s.proc.Pid, n)
 	}
 	return s.proc.Signal(n)

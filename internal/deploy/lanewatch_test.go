@@ -58,6 +58,7 @@ func TestWatchLane(t *testing.T) {
 			Service: "mailer", Lane: "green", Instance: "m1", NoListen: true, Control: cfg.Control, Transport: cfg.Transport,
 		}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		s.reg = newRegistry(&s.cfg)
+		s.reg.admin = "" // a listener would stop the bubble's clock
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := errors.Join(s.reg.prepare(ctx), s.reg.join(ctx, nil)); err != nil {
 			t.Fatal(err)

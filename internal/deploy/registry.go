@@ -20,10 +20,11 @@ type registry struct {
 	cfg    *Process
 	api    *laneclient.API
 	client *laneclient.Client // nil until joined
+	admin  string             // where run can be asked; empty: nowhere
 }
 
 func newRegistry(cfg *Process) *registry {
-	return &registry{cfg: cfg, api: laneclient.NewAPI(laneclient.Config{
+	return &registry{cfg: cfg, admin: "127.0.0.1:0", api: laneclient.NewAPI(laneclient.Config{
 		Control: cfg.Control, Transport: cfg.Transport, TokenFile: cfg.TokenFile,
 	})}
 }
@@ -65,7 +66,7 @@ func (r *registry) join(ctx context.Context, endpoints []laneclient.Endpoint) er
 		Control: r.cfg.Control, Transport: r.cfg.Transport, TokenFile: r.cfg.TokenFile,
 		Service: r.cfg.Service, Lane: r.cfg.Lane, Room: r.cfg.Room, Instance: r.cfg.Instance,
 		Endpoints: endpoints, NoListen: r.cfg.NoListen, Role: laneclient.RoleRun, TTL: r.cfg.TTL,
-		Labels: r.cfg.Labels, Weight: r.cfg.Weight, Log: r.cfg.Log, AdminListen: "127.0.0.1:0",
+		Labels: r.cfg.Labels, Weight: r.cfg.Weight, Log: r.cfg.Log, AdminListen: r.admin,
 	})
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (c Traces) Open(ctx context.Context) (*sdktrace.TracerProvider, error) {
 	log := c.Log
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("spans are lost", KeyError, err)
+		log.WarnContext(context.WithoutCancel(ctx), "spans are lost", KeyError, err)
 	}))
 	about, err := c.resource(ctx)
 	if err != nil { // about has what could be read
