@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ func (c *Core) answered(e *Answered) *partition {
 	}
 	delete(c.writes, e.Write)
 	p.look = true
+	before := p.revision
 	switch {
 	case e.Outcome == Done:
 		c.landed(p, w, &e.Answer, w.Record)
@@ -41,7 +43,7 @@ func (c *Core) answered(e *Answered) *partition {
 		c.refused(p, w, &e.Answer)
 	}
 	c.drop(p, p.record)
-	c.rebalance = c.rebalance || len(w.Moves) > 0
+	c.rebalance = c.rebalance || p.revision != before
 	return p
 }
 
@@ -62,29 +64,31 @@ func (p *partition) fickle(a *Answer) bool {
 }
 
 // shows reports whether a record, read when the write was refused, shows that the write had
-// landed before. The record that the write compares is still the known one.
+// landed before: every move of it has to show. The record that the write compares is still
+// the known one.
 func (c *Core) shows(p *partition, w *Write, rec *Record) bool {
-	if rec == nil {
-		return false
+	return rec != nil && len(w.Moves) > 0 && !slices.ContainsFunc(w.Moves, func(m Move) bool {
+		return !c.showsMove(p, w, rec, m)
+	})
+}
+
+func (c *Core) showsMove(p *partition, w *Write, rec *Record, m Move) bool {
+	h, there := rec.Holder(m.Cursor)
+	switch m.Kind {
+	case Take:
+		return h == Holder{Session: w.Session, Lane: m.Lane}
+	case Release:
+		before, _ := p.record.Holder(m.Cursor)
+		return !there || h.Session != before.Session
+	case Split:
+		return there && rec.Colors[m.Cursor].From == m.From
+	case Merge:
+		return !there
+	case Rewind:
+		return rec.Reset == w.Record.Reset
+	case Create: // a take goes with it
 	}
-	for _, m := range w.Moves {
-		h, there := rec.Holder(m.Cursor)
-		switch m.Kind {
-		case Take:
-			return h == Holder{Session: w.Session, Lane: m.Lane}
-		case Release:
-			before, _ := p.record.Holder(m.Cursor)
-			return !there || h.Session != before.Session
-		case Split:
-			return there && rec.Colors[m.Cursor].From == m.From
-		case Merge:
-			return !there
-		case Rewind:
-			return rec.Reset == w.Record.Reset
-		case Create: // a take goes with it
-		}
-	}
-	return false
+	return true
 }
 
 // landed goes on after a write that took place. rec is the record as it is now, or nil where

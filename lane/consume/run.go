@@ -23,6 +23,8 @@ type run struct {
 
 	buf      []*Message // fetched and not used
 	fetching bool
+	asked    uint64 // when, by the Core's ids, the fetch under way was asked for
+	floor    int64  // where the log must not end below, by what was known then
 
 	// doubtful: messages below that offset may have been dispatched by a holder that was
 	// lost. It is the end of the log, which the first fetch after the take shows; the note
@@ -117,26 +119,32 @@ func (c *Core) fetched(e *Fetched) {
 		c.halt(p)
 		return
 	}
-	if r.lostBefore {
-		r.lostBefore, r.doubtful = false, max(r.doubtful, e.Bounds.End)
-	}
+	p.sawEnd(r.asked)
 	c.missing(r, e.Bounds.First)
 	r.buf, r.seen = e.Messages, max(e.Next, r.seen)
 	c.advance(r)
 }
 
+// sawEnd notes where the log ends for the runs that began before it was asked for.
+func (p *partition) sawEnd(asked uint64) {
+	see := func(r *run) {
+		if r.lostBefore && r.id <= asked {
+			r.lostBefore, r.doubtful = false, max(r.doubtful, p.bounds.End)
+			p.look = true
+		}
+	}
+	for _, r := range p.colors {
+		see(r)
+	}
+	if p.main != nil {
+		see(p.main)
+	}
+}
+
 // truncated reports whether the log is another one than that which the record and the notes
 // speak of.
 func (p *partition) truncated(r *run) bool {
-	if p.bounds.End < r.pos || p.record.Epoch != "" && p.bounds.Epoch != p.record.Epoch {
-		return true
-	}
-	for _, e := range p.record.Colors {
-		if p.bounds.End < e.From {
-			return true
-		}
-	}
-	return false
+	return p.bounds.End < r.floor || p.record.Epoch != "" && p.bounds.Epoch != p.record.Epoch
 }
 
 // halt stops a partition for good: nothing that is known of it holds.
@@ -243,7 +251,10 @@ func (c *Core) fetch(r *run) {
 	if n := len(r.redo); n > 0 {
 		most = int(min(int64(most), r.redo[n-1]-from+1))
 	}
-	r.fetching = true
+	r.fetching, r.asked, r.floor = true, c.ids, r.pos
+	for _, e := range r.p.record.Colors {
+		r.floor = max(r.floor, e.From)
+	}
 	if r.seen < from {
 		r.seen = from
 	}
@@ -415,8 +426,11 @@ func (c *Core) give(r *run, it *item, o Owner) bool {
 	}
 	r.flight.set(it, itemOut)
 	reason := o.Reason
-	if r.lane != lane.Baseline {
+	switch {
+	case r.lane != lane.Baseline:
 		reason = laneReason(r)
+	case o.Lane != lane.Baseline: // below from, or left: the baseline's all the same
+		reason = lane.ReasonBaseline
 	}
 	c.emitDispatch(Dispatch{
 		Run: r.id, Cursor: r.cursor, Lane: r.lane, Message: m, Redelivered: it.redelivered, Reason: reason,
