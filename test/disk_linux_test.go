@@ -170,7 +170,7 @@ func TestDiskFull(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.takesWrites(t, "room", true)
+	s.takesWrites(t, "room")
 
 	fillDisk(t, filler)
 	s.kill()
@@ -186,7 +186,7 @@ func TestDiskFull(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.takesWrites(t, "later", true)
+	s.takesWrites(t, "later")
 	for _, service := range w.acked {
 		if status, text, err := call(t.Context(), http.MethodGet, s.url()+"/v1/services/"+service, nil); err != nil || status != http.StatusOK {
 			t.Fatalf("%s was acknowledged: %d %s %v", service, status, text, err)
@@ -216,7 +216,7 @@ func (s *server) readsAndDeletes(t *testing.T, w *serviceWriter) {
 }
 
 // takesWrites waits until a service can be written, and the server says that it is well.
-func (s *server) takesWrites(t *testing.T, service string, well bool) {
+func (s *server) takesWrites(t *testing.T, service string) {
 	t.Helper()
 	poll(t, time.Minute, func() error {
 		s.lives(t)
@@ -224,9 +224,54 @@ func (s *server) takesWrites(t *testing.T, service string, well bool) {
 		if err != nil || status >= http.StatusBadRequest {
 			return fmt.Errorf("a write: %d %s %w", status, text, err)
 		}
-		if _, h, err := s.health(t, "/readyz"); err != nil || h.OK != well {
+		if _, h, err := s.health(t, "/readyz"); err != nil || !h.OK {
 			return fmt.Errorf("/readyz: %+v %w", h, err)
 		}
 		return nil
 	})
+}
+
+// TestPeerDiskFull fills the disk of one of three servers whose registries are one
+// cluster, and has the others write until that one's etcd fails: they go on, its process
+// too, and when there is room it is one of them again.
+func TestPeerDiskFull(t *testing.T) {
+	t.Parallel()
+	disk, mounted := smallDisk(t, 600)
+	if !mounted {
+		return
+	}
+	p := startPeersAt(t, []string{filepath.Join(disk, "data"), t.TempDir(), t.TempDir()})
+	full, other := p.servers[0], p.servers[1]
+	full.put(t, "before")
+	filler := filepath.Join(disk, "filler")
+	fillDisk(t, filler)
+
+	// Each write is large, so that the log soon goes beyond what was allocated for it.
+	users := strings.Repeat(`"`+strings.Repeat("u", 22)+`",`, 9_900)
+	n := 0
+	poll(t, 5*time.Minute, func() error {
+		body := fmt.Appendf(nil, `{"match":{"user":{"from":"header:x","list":[%s"%d"]}},"lanes":[{"lane":"green","percent":100}]}`, users, n)
+		n++
+		status, text, err := call(t.Context(), http.MethodPut, fmt.Sprintf("%s/v1/rules/r%d", other.url(), n%10), body)
+		if err != nil || status >= http.StatusBadRequest && status != http.StatusServiceUnavailable {
+			t.Fatalf("write %d: %d %s %v", n, status, text, err)
+		}
+		full.lives(t)
+		if status, h, err := full.health(t, "/readyz"); err != nil || status != http.StatusServiceUnavailable {
+			return fmt.Errorf("after %d writes /readyz of the one with a full disk: %d %+v %w", n, status, h, err)
+		}
+		return nil
+	})
+	t.Logf("etcd failed after %d writes", n)
+	other.put(t, "meanwhile")
+	full.lives(t)
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	full.takesWrites(t, "after")
+	for _, s := range p.servers {
+		for _, service := range []string{"before", "meanwhile", "after"} {
+			s.has(t, service)
+		}
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +32,7 @@ func freeAddress(t *testing.T) string {
 
 // peers are servers whose embedded registries are one cluster.
 type peers struct {
-	dir     string
+	data    []string
 	servers []*server
 	args    [][]string
 }
@@ -41,14 +40,24 @@ type peers struct {
 // startPeers starts n of them, and returns when all are ready.
 func startPeers(t *testing.T, n int, more ...string) *peers {
 	t.Helper()
-	p := &peers{dir: t.TempDir()}
-	addresses := make([]string, n)
+	data := make([]string, n)
+	for i := range data {
+		data[i] = t.TempDir()
+	}
+	return startPeersAt(t, data, more...)
+}
+
+// startPeersAt is startPeers with a directory for each.
+func startPeersAt(t *testing.T, data []string, more ...string) *peers {
+	t.Helper()
+	p := &peers{data: data}
+	addresses := make([]string, len(data))
 	for i := range addresses {
 		addresses[i] = freeAddress(t)
 	}
 	for i, addr := range addresses {
 		p.args = append(p.args, append([]string{
-			"--registry-peers", strings.Join(addresses, ","), "--listen", "registry=" + addr, "--data", p.data(i),
+			"--registry-peers", strings.Join(addresses, ","), "--listen", "registry=" + addr, "--data", data[i],
 		}, more...))
 		p.servers = append(p.servers, launchServer(t, p.args[i]...))
 	}
@@ -57,8 +66,6 @@ func startPeers(t *testing.T, n int, more ...string) *peers {
 	}
 	return p
 }
-
-func (p *peers) data(i int) string { return filepath.Join(p.dir, fmt.Sprint("data", i)) }
 
 // others are the servers but one.
 func (p *peers) others(i int) []*server {
@@ -197,7 +204,7 @@ func TestRegistryPeers(t *testing.T) {
 	last.has(t, "late")
 
 	// One whose data is lost is not taken for new: it may have voted.
-	if err := os.RemoveAll(p.data(1)); err != nil {
+	if err := os.RemoveAll(p.data[1]); err != nil {
 		t.Fatal(err)
 	}
 	lost := launchServer(t, p.args[1]...)

@@ -215,10 +215,16 @@ func (m *member) stop(ctx context.Context, l *life) {
 	}()
 	select {
 	case <-closed:
-		return
+		if !l.fuse.isBlown() {
+			return
+		}
 	case <-l.fuse.blown:
 	}
 	if done(closed, m.cfg.patience) {
+		// If it could not write the rest of its log, it has kept the locks of that.
+		if err := release(filepath.Join(m.cfg.Dir, memberDir)); err != nil {
+			m.log.DebugContext(ctx, "locks of the registry's etcd not given back", "error", err)
+		}
 		return
 	}
 	// The log has no writer: either that is who failed, or it waits for one who takes what
@@ -234,14 +240,15 @@ func (m *member) stop(ctx context.Context, l *life) {
 			return
 		}
 	}
+	for _, p := range l.server.Peers {
+		_ = p.Close() // its peers shall reach the next one there
+	}
 	m.leave(ctx)
 }
 
 // leave frees the directory of an etcd that has not stopped and writes no more.
 func (m *member) leave(ctx context.Context) {
-	if m.left++; m.cfg.Peers != nil {
-		m.left = maxLeft // its peers still reach it
-	}
+	m.left++
 	m.log.ErrorContext(ctx, "registry's etcd has failed and did not stop: it is left behind", "left", m.left, "left_max", maxLeft)
 	if err := release(filepath.Join(m.cfg.Dir, memberDir)); err != nil {
 		m.log.ErrorContext(ctx, "locks of the registry's etcd not given back", "error", err)

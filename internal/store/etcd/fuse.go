@@ -31,7 +31,12 @@ func (f *fuse) options() []zap.Option {
 	return []zap.Option{zap.WithFatalHook(f), zap.WithPanicHook(f)}
 }
 
-// OnWrite implements [zapcore.CheckWriteHook]. It does not return.
+// closeFailed is etcd's last word when it could not write the rest of its log. All that it
+// still does then is to say that it has stopped.
+const closeFailed = "failed to close Raft storage"
+
+// OnWrite implements [zapcore.CheckWriteHook]. It does not return, but where etcd can stop
+// if it does.
 func (f *fuse) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(e.Message)
 	for _, field := range fields {
@@ -40,7 +45,9 @@ func (f *fuse) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	f.blow(err)
-	runtime.Goexit()
+	if e.Message != closeFailed {
+		runtime.Goexit()
+	}
 }
 
 // blow says why nothing goes on. The first reason counts.

@@ -130,7 +130,9 @@ func (m *member) launch(ctx context.Context) (*life, error) {
 	switch {
 	case !returned:
 		// The fuse has ended it, before anything else of it was at work.
-		m.leave(ctx)
+		if m.leave(ctx); m.cfg.Peers != nil {
+			m.left = maxLeft // nobody can have it give up the port
+		}
 		return nil, l.fuse.err
 	case o.err != nil:
 		return nil, o.err

@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -48,8 +50,18 @@ func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checked
 
 // Write implements [zapcore.Core].
 func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.log.Log(context.Background(), level(e.Level), e.Message, attributes(fields)...) //nolint:sloglint // etcd's message
+	l := level(e.Level)
+	if slices.ContainsFunc(fields, closed) {
+		l = slog.LevelDebug // so it was asked to
+	}
+	c.log.Log(context.Background(), l, e.Message, attributes(fields)...) //nolint:sloglint // etcd's message
 	return nil
+}
+
+// closed says whether a field tells of a listener that was closed.
+func closed(f zapcore.Field) bool {
+	err, ok := f.Interface.(error)
+	return ok && f.Type == zapcore.ErrorType && errors.Is(err, net.ErrClosed)
 }
 
 // Sync implements [zapcore.Core].
