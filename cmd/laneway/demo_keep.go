@@ -27,6 +27,7 @@ func (s *demoStage) advise(w io.Writer) error {
 	fmt.Fprintf(&b, "\nAsk the control plane at %s:\n", s.server.control)
 	fmt.Fprintf(&b, "  %s instance list%s\n", s.self, control)
 	fmt.Fprintf(&b, "  %s explain call --service b --color %s --protocol grpc%s\n", s.self, demo.Green, control)
+	fmt.Fprintf(&b, "  %s explain call --service b --color %s --protocol grpc --at A1%s  # by A1's own view\n", s.self, demo.Green, control)
 	b.WriteString("\nKill a process: it leaves the registry at once, and requests go where they may go then.\n")
 	for _, actor := range s.actors {
 		fmt.Fprintf(&b, "  kill -9 %-8d # %s, %s\n", actor.running.PID(), actor.Name, actor.where())

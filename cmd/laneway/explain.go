@@ -187,11 +187,20 @@ func adminOf(node string, sessions []laneclient.Session) (string, error) {
 	return "", fmt.Errorf("%q names %d nodes: give the address of one: %s", node, len(named), strings.Join(nodes(named), ", "))
 }
 
+// maxNamed is how many nodes an error names.
+const maxNamed = 8
+
 // nodes says of sessions what can be told --at.
 func nodes(sessions []laneclient.Session) []string {
 	var out []string
 	for _, s := range sessions {
 		out = append(out, s.Admin+" ("+strings.TrimSpace(s.Role+" "+s.Instance)+" on "+s.Host+")")
+	}
+	slices.SortFunc(out, func(a, b string) int { // as people look for them
+		return strings.Compare(a[strings.IndexByte(a, '('):], b[strings.IndexByte(b, '('):])
+	})
+	if more := len(out) - maxNamed; more > 0 {
+		out = append(out[:maxNamed], fmt.Sprintf("and %d more, which `laneway status -o json` lists", more))
 	}
 	return out
 }

@@ -127,6 +127,9 @@ func (c *Client) AdminHandler() http.Handler {
 		}
 		WriteAnswer(w, http.StatusOK, c.View().Explain(service, color, protocol, c.node()))
 	})
+	mux.HandleFunc("/v1/explain/http", func(w http.ResponseWriter, _ *http.Request) {
+		WriteProblem(w, NewProblem(http.StatusNotFound, "%s is no gateway and cannot say what becomes of an HTTP request there: ask a gateway, or who would get a call", c.node()))
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		WriteAnswer(w, http.StatusOK, c.Health())
 	})

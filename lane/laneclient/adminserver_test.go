@@ -1,6 +1,7 @@
 package laneclient_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -32,6 +33,10 @@ func TestAdminListen(t *testing.T) {
 		t.Errorf("explanation is %+v (%v), want p1 by the view of o1", e, err)
 	}
 
+	var p *laneclient.Problem
+	if err := node.Do(t.Context(), http.MethodPost, "/v1/explain/http", laneclient.HTTPRequest{Host: "x"}, nil); !errors.As(err, &p) || !strings.Contains(p.Detail, "is no gateway") {
+		t.Errorf("explain http: %v, want that it is no gateway", err)
+	}
 	var health laneclient.NodeHealth
 	err = node.Do(t.Context(), http.MethodGet, "/healthz", nil, &health)
 	if err != nil || !health.OK || health.Node != "o1" || health.Revision != lc.View().Revision || !health.StaleSince.IsZero() || time.Since(health.Time).Abs() > time.Minute {
