@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -64,12 +63,25 @@ func (p *partition) fickle(a *Answer) bool {
 }
 
 // shows reports whether a record, read when the write was refused, shows that the write had
-// landed before: every move of it has to show. The record that the write compares is still
-// the known one.
+// landed before. Nobody else makes this session a holder, so one take that shows is enough
+// for the whole, and where none does, what it took is not held; without a take every move
+// has to show. The record that the write compares is still the known one.
 func (c *Core) shows(p *partition, w *Write, rec *Record) bool {
-	return rec != nil && len(w.Moves) > 0 && !slices.ContainsFunc(w.Moves, func(m Move) bool {
-		return !c.showsMove(p, w, rec, m)
-	})
+	if rec == nil || len(w.Moves) == 0 {
+		return false
+	}
+	takes, shown := false, true
+	for _, m := range w.Moves {
+		ok := c.showsMove(p, w, rec, m)
+		if m.Kind == Take {
+			takes = true
+			if ok {
+				return true
+			}
+		}
+		shown = shown && ok
+	}
+	return !takes && shown
 }
 
 func (c *Core) showsMove(p *partition, w *Write, rec *Record, m Move) bool {
@@ -113,6 +125,9 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 		r := p.run(m.Cursor)
 		switch m.Kind {
 		case Take:
+			if h, _ := p.record.Holder(m.Cursor); h != (Holder{Session: w.Session, Lane: m.Lane}) {
+				continue // it was taken from this process again
+			}
 			if r != nil {
 				r.session = w.Session
 			} else if w.Session == c.session && !c.lost {
