@@ -144,16 +144,19 @@ func TestRegistryEtcdCluster(t *testing.T) {
 	leader.Start(t)
 	leader.Wait(t)
 
-	for name, tt := range map[string]struct {
-		args []string
-		want string
-	}{
-		"wrong password": {[]string{"--config", config("bad.yaml", file("guess", "guess"))}, "authentication failed"},
-		"wrong key":      {[]string{"--config", config("key.yaml", filepath.Join(dir, "missing"))}, "etcd.password_file: "},
+	bad := launchServer(t, "--config", config("bad.yaml", file("guess", "guess")))
+	if status := bad.wait(t, time.Minute); status != 1 || !strings.Contains(bad.stderr.String(), "authentication failed") {
+		t.Errorf("wrong password: exit status %d, %s; want 1, and what was refused", status, bad.stderr.String())
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"no password":  {"password_file: " + filepath.Join(dir, "missing"), "etcd.password_file: "},
+		"no authority": {"tls: {ca: " + filepath.Join(dir, "missing") + "}", "etcd.tls.ca: "},
+		"no key":       {"tls: {cert: " + c.Cert + "}", "etcd.tls: has one of cert and key"},
+		"wrong key":    {"tls: {cert: " + c.Cert + ", key: " + password + "}", "etcd.tls: cert and key: "},
 	} {
-		p := launchServer(t, tt.args...)
-		if status := p.wait(t, time.Minute); status != 1 || !strings.Contains(p.stderr.String(), tt.want) {
-			t.Errorf("%s: exit status %d, %s; want 1 and %q", name, status, p.stderr.String(), tt.want)
+		_, stderr, status := cli(t, nil, "", "check", "--config", file("bad.yaml", fmt.Sprintf("registry: %q\netcd: {%s}\n", etcdURL(t, c), tt.text)))
+		if status != 1 || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: exit status %d, %s; want 1 and %q", name, status, stderr, tt.want)
 		}
 	}
 }

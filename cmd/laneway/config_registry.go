@@ -23,10 +23,23 @@ func (c *config) checkRegistry() []error {
 	case !external && (c.Etcd != etcdConfig{}):
 		return []error{problem("etcd", "is for an external registry only: set registry to etcd://HOST:PORT, or leave it out")}
 	}
+	return append(c.checkEtcd(), c.checkPeers()...)
+}
+
+// checkEtcd reports what is wrong with how to get into an external etcd.
+func (c *config) checkEtcd() []error {
+	var errs []error
 	if t := c.Etcd.TLS; (t.Cert == "") != (t.Key == "") {
-		return []error{problem("etcd.tls", "has one of cert and key: give both or neither")}
+		errs = append(errs, problem("etcd.tls", "has one of cert and key: give both or neither"))
+	} else if _, err := t.client("etcd.tls"); err != nil {
+		errs = append(errs, err)
 	}
-	return c.checkPeers()
+	if c.Etcd.PasswordFile != "" {
+		if _, err := readSecret(c.Etcd.PasswordFile); err != nil {
+			errs = append(errs, problem("etcd.password_file", "%w", err))
+		}
+	}
+	return errs
 }
 
 // checkPeers reports what is wrong with the members of an embedded cluster.
@@ -60,6 +73,8 @@ func (c *config) checkPeers() []error {
 	}
 	if tls.set() && (tls.CA == "" || tls.Cert == "" || tls.Key == "") {
 		bad("registry_tls", "wants ca, cert and key: members show certificates to each other")
+	} else if _, err := tls.client("registry_tls"); err != nil {
+		errs = append(errs, err)
 	}
 	switch self := c.self(); {
 	case self == "":

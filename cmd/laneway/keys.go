@@ -99,8 +99,9 @@ func publicKey(text []byte) (any, error) {
 	return nil, fmt.Errorf("holds a key of type %T: want RSA or ECDSA", key)
 }
 
-// client is the TLS configuration of a client. Nil: no TLS.
-func (t tlsConfig) client() (*tls.Config, error) {
+// client is the TLS configuration of a client, whose field is named in errors. Nil: no
+// TLS.
+func (t tlsConfig) client(field string) (*tls.Config, error) {
 	if !t.set() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
@@ -108,13 +109,13 @@ func (t tlsConfig) client() (*tls.Config, error) {
 	if t.CA != "" {
 		var err error
 		if out.RootCAs, err = readPool(t.CA); err != nil {
-			return nil, problem("etcd.tls.ca", "%w", err)
+			return nil, problem(field+".ca", "%w", err)
 		}
 	}
 	if t.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
-			return nil, problem("etcd.tls.cert", "%w", err)
+			return nil, problem(field, "cert and key: %w", err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}

@@ -65,7 +65,7 @@ func (c *config) openRegistry(ctx context.Context, log *slog.Logger) (store.Stor
 	cfg.Endpoints = c.etcdHosts()
 	cfg.Username = c.Etcd.Username
 	var err error
-	if cfg.TLS, err = c.Etcd.TLS.client(); err != nil {
+	if cfg.TLS, err = c.Etcd.TLS.client("etcd.tls"); err != nil {
 		return nil, err
 	}
 	if c.Etcd.PasswordFile != "" {
