@@ -141,6 +141,14 @@ func (k *checker) over(t *truth, p *checkPart, color lane.Name) bool {
 	return known && l.Ended || !known && color.Strict()
 }
 
+// holdsBack reports whether an ordered group may not split a color off, since the baseline has
+// to settle something of it first.
+func (p *checkPart) holdsBack(color lane.Name) bool {
+	return p.g.cfg.Ordered && slices.ContainsFunc(p.messages, func(f *fate) bool {
+		return f.msg.Color == color && f.n > 0 && !f.exempt() && owning(p.record, f.msg) == consume.Main
+	})
+}
+
 func (p *checkPart) saidGone(offset int64) bool {
 	return slices.ContainsFunc(p.alarms, func(r [2]int64) bool { return offset >= r[0] && offset < r[1] })
 }
@@ -160,6 +168,9 @@ func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate,
 	if t.isStuck(owner) || t.isStuck(lane.Baseline) && (cursor == consume.Main && (f.n > 0 || p.g.cfg.Ordered) || k.over(t, p, color)) {
 		return nil // an ordered group waits at a split, too
 	}
+	if cursor == consume.Main && f.n == 0 && p.holdsBack(color) && !t.serves(tg, lane.Baseline, topic) {
+		return nil
+	}
 	if !f.settled && !f.foreign {
 		switch {
 		case k.over(t, p, color):
@@ -177,7 +188,7 @@ func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate,
 		return missed("I1", "%s: %s is not settled; the record is %s, its cursor's note %s; it is %q's (%s)", p.name(), describe(f.msg),
 			describeRecord(p.record), describeNote(p.notes[cursor]), owner, describeHands(f))
 	}
-	if !p.noted(f) && !holder.None() && !f.foreign && t.stuck == nil && t.serves(tg, holder.Lane, topic) {
+	if !p.noted(f) && !holder.None() && t.alive(holder.Session) && !f.foreign && t.stuck == nil && t.serves(tg, holder.Lane, topic) {
 		return missed("NOTE", "%s: %s is settled, and the note of cursor %q does not say so: %s; the record is %s", p.name(),
 			describe(f.msg), cursor, describeNote(p.notes[cursor]), describeRecord(p.record))
 	}
@@ -190,7 +201,8 @@ func (k *checker) colorsAtRest(t *truth, tg *truthGroup, p *checkPart, topic str
 	group := slices.Index(k.groups, p.g)
 	for c, l := range t.lanes {
 		_, there := p.record.Colors[c]
-		if !there && !l.Ended && t.serves(tg, c, topic) && (t.stuck == nil || !p.g.cfg.Ordered) {
+		if !there && !l.Ended && t.serves(tg, c, topic) && (t.stuck == nil || !p.g.cfg.Ordered) &&
+			(!p.holdsBack(c) || t.serves(tg, lane.Baseline, topic)) {
 			return missed("I2", "%s: %s has a member, and the color is not split off", p.name(), c)
 		}
 	}
