@@ -394,6 +394,7 @@ type portion struct {
 	next      uint64 // index of the first change that is left
 	turn      uint64
 	slow      bool // it took long to be sent
+	size      int  // of lines, in bytes
 }
 
 // take begins a turn: it collects what is to be sent, or turnBytes of it.
@@ -412,16 +413,16 @@ func (h *hub) take(w *watcher) portion {
 	if p.compacted {
 		return p
 	}
-	size := 0
 	for ; at < end; at++ {
 		line := list[at-first].line(g.selected)
 		if line == nil {
 			continue
 		}
-		if size += len(line); size > turnBytes && len(p.lines) > 0 {
+		if p.size+len(line) > turnBytes && len(p.lines) > 0 {
 			p.next, p.tell = at, false
 			break
 		}
+		p.size += len(line)
 		p.lines = append(p.lines, line)
 	}
 	return p
@@ -431,6 +432,7 @@ func (h *hub) take(w *watcher) portion {
 func (h *hub) done(w *watcher, p portion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.turns.left -= float64(p.size) / turnUnit
 	h.turns.release(w)
 	w.at, w.slow = p.next, p.slow
 	if p.tell {

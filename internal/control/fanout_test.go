@@ -159,6 +159,52 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestTurnsAreRationed: however fast changes come, watches have so many turns in a
+// second, and what they are not told then they are told later.
+func TestTurnsAreRationed(t *testing.T) {
+	t.Parallel()
+	h := testHub(1000)
+	h.turns.rate, h.turns.left, h.turns.counted = 10, 3, time.Now()
+	var rests []time.Duration
+	h.turns.rest = func(d time.Duration) { rests = append(rests, d) }
+	watches := make([]*watcher, 5)
+	for n := range watches {
+		watches[n] = testWatch(h, selector{kind: laneclient.KindServices})
+		h.done(watches[n], portion{next: watches[n].at})
+	}
+	turns := func() (n int) {
+		for _, w := range watches {
+			if woken(w) {
+				h.done(w, h.take(w))
+				n++
+			}
+		}
+		return n
+	}
+	h.publish(testChange(1, "a"))
+	if n := turns(); n != 3 {
+		t.Fatalf("%d watches have a turn, want the 3 that there are", n)
+	}
+	h.publish(testChange(2, "a"))
+	if n := turns(); n != 0 || len(rests) != 1 || rests[0] < time.Second {
+		t.Fatalf("%d more have one, and it rests %v: want it to rest for as long as it takes", n, rests)
+	}
+	h.turns.left = turnsBurst
+	h.resume()
+	got := 0
+	for range watches { // each turn of the line
+		got += turns()
+	}
+	if got != len(watches) || h.turns.running != 0 || h.turns.onBreak {
+		t.Errorf("%d had a turn later, %d still have one, on a break: %t", got, h.turns.running, h.turns.onBreak)
+	}
+	for n, w := range watches {
+		if w.at != h.end() {
+			t.Errorf("watch %d was not told everything", n)
+		}
+	}
+}
+
 // TestWatchLimits: what is refused says which limit it is.
 func TestWatchLimits(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,15 @@ const (
 	// turnsTime is how long watches take all processors without a break, and breakTime
 	// the least that a break lasts.
 	turnsTime = 500 * time.Microsecond
-	breakTime = 50 * time.Microsecond
+	// turnsRate is how many turns a second, for each processor, watches may have in the
+	// long run, which is about a quarter of its time, and turnsBurst how many at once.
+	// turnUnit is the bytes that count as another turn, and turnsBatch how many turns are
+	// waited for when all are used up.
+	turnsRate  = 15_000
+	turnsBurst = 2000
+	turnUnit   = 32 << 10
+	turnsBatch = 64
+	breakTime  = 50 * time.Microsecond
 )
 
 // turns lets watches write in the order in which there was something for them, a few
@@ -30,7 +38,8 @@ const (
 // The runtime looks for what has come in from the network only where a processor has
 // nothing else to do, or after 10 ms. So watches leave half of the processors free.
 // Where that does not suffice and views get old, or where there is but one, they take
-// all, with breaks: then requests slow down, until watches are level with them.
+// all, with breaks: then requests slow down, until watches are level with them. And all
+// have so many turns in a second and no more: changes that come fast go out together.
 type turns struct {
 	few, many int // that write at once, and while some wait for long
 	all       int // that take all processors
@@ -40,11 +49,14 @@ type turns struct {
 	begun     time.Time // since when they write without a break
 	onBreak   bool
 	rest      func(time.Duration) // has resume called after a break; nil: there is none
+	left      float64             // turns that may be had
+	rate      float64             // by which left rises, in turns a second
+	counted   time.Time           // when left was brought up to date
 }
 
 func newTurns() turns {
 	cpus := runtime.GOMAXPROCS(0)
-	return turns{few: max(1, cpus/2), many: 2 * cpus, all: cpus}
+	return turns{few: max(1, cpus/2), many: 2 * cpus, all: cpus, left: turnsBurst, rate: float64(turnsRate * cpus)}
 }
 
 // queue lines a watch up.
@@ -67,9 +79,16 @@ func (t *turns) fill() {
 		if t.running >= t.few && (t.running >= t.many || time.Since(next.queued) < lateTurn) {
 			return
 		}
+		if wait := t.due(); wait > 0 {
+			if t.onBreak = true; t.running == 0 {
+				t.rest(wait)
+			}
+			return
+		}
 		t.line[t.head] = nil
 		t.head++
 		if next.state == watchQueue { // else it is gone
+			t.left--
 			t.running++
 			next.state, next.onTurn = watchBusy, true
 			select {
@@ -79,6 +98,19 @@ func (t *turns) fill() {
 		}
 	}
 	t.line, t.head = t.line[:0], 0
+}
+
+// due is how long it takes until there are turns to be had; 0: there are.
+func (t *turns) due() time.Duration {
+	if t.rest == nil || t.left >= 1 {
+		return 0
+	}
+	now := time.Now()
+	t.left = min(turnsBurst, t.left+t.rate*now.Sub(t.counted).Seconds())
+	if t.counted = now; t.left >= 1 {
+		return 0
+	}
+	return time.Duration((turnsBatch - t.left) / t.rate * float64(time.Second))
 }
 
 // release ends the turn of a watch, if it still has it, and gives it to the next.
@@ -92,7 +124,7 @@ func (t *turns) release(w *watcher) {
 	}
 	t.running--
 	if t.onBreak && t.running == 0 {
-		t.rest(breakTime)
+		t.rest(max(breakTime, t.due()))
 	}
 	t.fill()
 	if t.head > len(t.line)/2 { // what is left moves up, at most as much as has gone
