@@ -186,11 +186,11 @@ func (h *hub) restart(rev uint64) {
 	}
 }
 
-// count is how many watches are open.
-func (h *hub) count() int {
+// count is how many watches are open, and by how many conditions they select.
+func (h *hub) count() (watches, selects int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.watchers)
+	return len(h.watchers), h.selects
 }
 
 // admit says why a watch cannot be served.

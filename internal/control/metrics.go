@@ -117,6 +117,7 @@ type tally struct {
 	sessions map[string]int // by role; roles beyond knownRoles are one
 	revision uint64
 	watches  int
+	selects  int
 	broken   []string
 }
 
@@ -137,9 +138,10 @@ func (c *cache) tally() tally {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	t := tally{
-		objects: map[laneclient.Kind]int{}, sessions: map[string]int{}, revision: c.rev, watches: c.hub.count(),
+		objects: map[laneclient.Kind]int{}, sessions: map[string]int{}, revision: c.rev,
 		lanes: map[lane.State]int{lane.Creating: 0, lane.Ready: 0, lane.Draining: 0, lane.Ended: 0},
 	}
+	t.watches, t.selects = c.hub.count()
 	for kind, s := range c.shelves {
 		t.objects[kind] = len(s.names)
 	}

@@ -269,7 +269,7 @@ func (c *Control) limits(t tally) []laneclient.LimitStatus {
 	limit := func(name string, used, most int) laneclient.LimitStatus {
 		return laneclient.LimitStatus{Name: name, Used: int64(used), Limit: int64(most), Near: float64(used) > nearRatio*float64(most)}
 	}
-	list := []laneclient.LimitStatus{limit("watches of this replica", t.watches, maxWatches)}
+	list := []laneclient.LimitStatus{limit("watches of this replica", t.watches, maxWatches), limit("selects of this replica's watches", t.selects, maxAllSelects)}
 	for _, k := range kinds() {
 		list = append(list, limit(string(k.name), t.objects[k.name], maxPerKind))
 	}
