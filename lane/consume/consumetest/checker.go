@@ -57,6 +57,7 @@ type actor struct {
 	unknown  map[lane.Name]time.Duration  // strict colors: since when its pictures have no such lane
 	halted   map[consume.Partition]bool
 	runs     map[uint64]*checkPart // which partition a run reads
+	fetching map[uint64]bool
 }
 
 // checkPart is one partition as one group reads it.
@@ -192,6 +193,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
+		fetching: map[uint64]bool{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a
@@ -400,6 +402,8 @@ func (k *checker) resolved(group int, id consume.Partition, offset int64) {
 // told is told of every event before its Core is.
 func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 	switch e := e.(type) {
+	case *consume.Fetched:
+		delete(a.fetching, e.Run)
 	case *consume.Recorded:
 		a.learned[e.Partition] = max(a.learned[e.Partition], e.Revision)
 	case *consume.Viewed:

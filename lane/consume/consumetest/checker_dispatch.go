@@ -23,6 +23,27 @@ func holderOf(r *consume.Record, cursor lane.Name) (consume.Holder, bool) {
 // fetches is told which partition a run reads.
 func (k *checker) fetches(a *actor, f *consume.Fetch) {
 	a.runs[f.Run] = k.groups[a.group].part(f.Partition)
+	switch {
+	case a.fetching[f.Run]:
+		k.fail("FETCH", "%s fetches %s for run %d while a fetch of it is under way", a.name, f.Partition, f.Run)
+	case f.From < 0 || f.Max < 1 || f.Max > k.groups[a.group].cfg.Fetch:
+		k.fail("FETCH", "%s fetches %d of %s from %d", a.name, f.Max, f.Partition, f.From)
+	case a.halted[f.Partition]:
+		k.fail("FETCH", "%s fetches from %s, whose log it said is another one", a.name, f.Partition)
+	}
+	a.fetching[f.Run] = true
+}
+
+// proposed is told of every write before it is sent for the first time.
+func (k *checker) proposed(a *actor, w *consume.Write) {
+	switch {
+	case a.lost:
+		k.fail("MOVE", "%s proposes %s though its lease may have run out", a.name, describeWrite(w))
+	case a.halted[w.Partition]:
+		k.fail("MOVE", "%s proposes %s of a log that it said is another one", a.name, describeWrite(w))
+	case len(a.sessions) == 0 || w.Session != a.sessions[len(a.sessions)-1]:
+		k.fail("MOVE", "%s proposes %s under session %s", a.name, describeWrite(w), w.Session)
+	}
 }
 
 // dispatched is told of every message that is handed to a consumer. It returns how often
@@ -69,8 +90,8 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 	case d.Cursor == consume.Main && d.Lane != lane.Baseline:
 		k.fail("I2", "%s dispatches %s with main to %q", a.name, describe(d.Message), d.Lane)
 	}
-	if color == lane.Baseline || a.lost || len(a.sessions) == 0 || !a.view.Sessions[a.sessions[len(a.sessions)-1]] {
-		return // without a session it goes on as before
+	if color == lane.Baseline {
+		return
 	}
 	if d.Cursor == consume.Main {
 		if _, there := p.record.Colors[color]; there {
@@ -79,6 +100,14 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		if t := p.termOf(a, consume.Main); f.back || t != nil && f.msg.Offset < t.from {
 			return // main had it before and has it still, whoever owns the color now
 		}
+	}
+	if a.lost && d.Cursor == consume.Main {
+		if _, known := a.view.Lanes[color]; !known {
+			k.fail("I2", "%s, without the registry, dispatches %s, whose lane may be a new one", a.name, describe(d.Message))
+			return
+		}
+	} else if a.lost || len(a.sessions) == 0 || !a.view.Sessions[a.sessions[len(a.sessions)-1]] {
+		return // without a session it goes on as before
 	}
 	if o, _ := rightfulOwner(a.view.Lanes, a.view.Members, func(s string) bool { return a.view.Sessions[s] }, topic, color); o != d.Lane {
 		k.fail("I2", "%s dispatches %s to %q, and by its own picture it is %q's", a.name, describe(d.Message), d.Lane, o)

@@ -145,7 +145,7 @@ func (k *checker) over(t *truth, p *checkPart, color lane.Name) bool {
 // to settle something of it first.
 func (p *checkPart) holdsBack(color lane.Name) bool {
 	return p.g.cfg.Ordered && slices.ContainsFunc(p.messages, func(f *fate) bool {
-		return f.msg.Color == color && f.n > 0 && !f.exempt() && owning(p.record, f.msg) == consume.Main
+		return f.msg.Color == color && f.n > 0 && !f.gone && !p.noted(f) && owning(p.record, f.msg) == consume.Main
 	})
 }
 

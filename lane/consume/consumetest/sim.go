@@ -80,6 +80,7 @@ type world struct {
 	slowTill time.Duration
 	held     []*request // that arrive late, perhaps right after something else
 	resets   int
+	moves    int // that took place
 }
 
 func newWorld(cfg Config, p *plan) *world {
@@ -221,6 +222,7 @@ func (w *world) landed(cl *client, wr *consume.Write, a *consume.Answer, sent ti
 			alive: func(session string) bool { return w.reg.sessions[session] != nil },
 		})
 		w.result.Coverage.count(wr)
+		w.moves += len(wr.Moves)
 	}
 	for i := 0; i < len(w.held); i++ { // a late one may come right behind
 		rq := w.held[i]

@@ -221,6 +221,7 @@ func (cl *client) propose(wr *consume.Write, attempt int) {
 				return
 			}
 		}
+		w.check.proposed(cl.by, wr)
 		cl.writes = append(cl.writes, &sentWrite{w: wr, first: cloneWrite(wr), sentAt: w.sched.now})
 		i = len(cl.writes) - 1
 	}

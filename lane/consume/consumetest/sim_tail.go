@@ -37,7 +37,24 @@ func (w *world) tail() {
 	if w.failed() {
 		return
 	}
+	w.calm(bound)
+	if w.failed() {
+		return
+	}
 	w.check.finalCounts(w.counted())
+}
+
+// calm waits for a while in which no cursor changes hands. Members that leave with grace and
+// sessions that nobody uses may end late, but not for ever.
+func (w *world) calm(bound time.Duration) {
+	for end := w.sched.now + bound; w.sched.now < end && !w.failed(); {
+		before := w.moves
+		w.sched.runUntil(w.sched.now+tailAfter, w.failed)
+		if w.moves == before {
+			return
+		}
+	}
+	w.check.fail("CALM", "all is quiet, and cursors still change hands after %v", bound)
 }
 
 // settleDown runs until all is well.
