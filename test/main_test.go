@@ -48,7 +48,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	// What the caller's shell has set must not configure what is tested.
 	for _, e := range os.Environ() {
-		if key, _, _ := strings.Cut(e, "="); strings.HasPrefix(key, "LANEWAY_") {
+		if key, _, _ := strings.Cut(e, "="); strings.HasPrefix(key, "LANEWAY_") || strings.HasPrefix(key, "OTEL_") {
 			_ = os.Unsetenv(key)
 		}
 	}

@@ -42,6 +42,7 @@ func services() map[string]func() error {
 type serviceReport struct {
 	Instance string
 	Color    string
+	Trace    string // traceparent of the request
 	PID      int
 	Env      map[string]string
 }
@@ -51,7 +52,7 @@ func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
 
 func answer(w http.ResponseWriter, r *http.Request) {
 	report := serviceReport{
-		Instance: os.Getenv("LANEWAY_INSTANCE"), Color: r.Header.Get("v-traffic-lane"), PID: os.Getpid(), Env: map[string]string{},
+		Instance: os.Getenv("LANEWAY_INSTANCE"), Color: r.Header.Get("v-traffic-lane"), Trace: r.Header.Get("traceparent"), PID: os.Getpid(), Env: map[string]string{},
 	}
 	for _, e := range os.Environ() {
 		k, v, _ := strings.Cut(e, "=")

@@ -158,14 +158,20 @@ const serverKind = trace.Span_SPAN_KIND_SERVER
 // use, are told of; everything else goes on, and ends in time.
 func TestTracesDoNotHinder(t *testing.T) {
 	t.Parallel()
-	for name, env := range map[string]string{
-		"nobody listens": "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1",
-		"no such":        "OTEL_TRACES_EXPORTER=zipkin",
-	} {
-		t.Run(name, func(t *testing.T) {
+	tests := []struct {
+		name, env string
+		traced    bool
+		says      string
+	}{
+		{"off", "OTEL_SERVICE_NAME=x", false, ""},
+		{"nobody listens", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", true, "spans are lost"},
+		{"no such", "OTEL_TRACES_EXPORTER=zipkin", false, "requests are not traced"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			ready := t.TempDir() + "/ready.json"
-			p := startProcess(t, []string{env}, "server", "--registry", "mem", "--ready-file", ready, "--data", t.TempDir(),
+			p := startProcess(t, []string{tt.env}, "server", "--registry", "mem", "--ready-file", ready, "--data", t.TempDir(),
 				"--listen", "control=127.0.0.1:0", "--listen", "gateway=127.0.0.1:0", "--listen", "inside=127.0.0.1:0")
 			s := &server{process: p}
 			poll(t, 30*time.Second, func() error {
@@ -177,13 +183,20 @@ func TestTracesDoNotHinder(t *testing.T) {
 			})
 			s.runService(t, "http", nil, "--service", "order", "--instance", "o1")
 			s.registered(t, "order", "o1")
-			poll(t, 10*time.Second, func() error { _, err := s.ask(t, "order.lane.localhost"); return err })
+			poll(t, 10*time.Second, func() error {
+				r, err := s.ask(t, "order.lane.localhost")
+				if err == nil && (r.Trace != "") != tt.traced {
+					t.Errorf("the request is of trace %q, want one: %v", r.Trace, tt.traced)
+				}
+				return err
+			})
 			p.signal(syscall.SIGTERM)
 			if status := p.wait(t, 20*time.Second); status != 0 {
 				t.Errorf("exit status %d, want 0", status)
 			}
-			if text := p.stderr.String(); !strings.Contains(text, "spans are lost") && !strings.Contains(text, "requests are not traced") {
-				t.Errorf("nothing is said of it: %s", text)
+			text := p.stderr.String()
+			if !strings.Contains(text, tt.says) || tt.says == "" && (strings.Contains(text, "spans") || strings.Contains(text, "traced")) {
+				t.Errorf("want %q in the log: %s", tt.says, text)
 			}
 		})
 	}

@@ -30,7 +30,9 @@ func main() {
 func run(ctx context.Context, args []string) (err error) {
 	// Who this is and where the control plane is, `laneway run` has put into the
 	// environment.
-	lc, err := laneclient.Dial(ctx, laneclient.FromEnv())
+	cfg := laneclient.FromEnv()
+	cfg.AdminListen = "127.0.0.1:0" // so that `laneway explain call --at` can ask this process
+	lc, err := laneclient.Dial(ctx, cfg)
 	if err != nil {
 		return err
 	}
