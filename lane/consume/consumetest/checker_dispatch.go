@@ -50,7 +50,7 @@ func (k *checker) proposed(a *actor, w *consume.Write) {
 // this one was before.
 func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) int {
 	g := k.groups[a.group]
-	p, m := g.part(d.Message.Partition), d.Message
+	p, m := g.part(d.Partition), d.Message
 	f := p.find(m.Offset)
 	k.counts.dispatches++
 	switch {
@@ -73,7 +73,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 
 // allowed checks what an actor itself knows: whether it may dispatch at all, and to whom.
 func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
-	color, topic := d.Message.Color, p.g.origin[p.id.Topic]
+	color, topic := d.Color, p.g.origin[p.id.Topic]
 	switch {
 	case a.lost && a.policy == consume.LossHold:
 		k.fail("I3", "%s dispatches %s though its lease may have run out and the group holds", a.name, describe(d.Message))
@@ -240,13 +240,13 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 func (k *checker) reason(a *actor, d *consume.Dispatch) {
 	want := []lane.Reason{lane.ReasonParent}
 	switch {
-	case d.Message.Color == lane.Baseline:
+	case d.Color == lane.Baseline:
 		want = []lane.Reason{lane.ReasonPlain}
 	case d.Lane == lane.Baseline:
 		want = []lane.Reason{lane.ReasonBaseline, lane.ReasonUnknown, lane.ReasonEnded}
 	case d.Lane.Strict():
 		want = []lane.Reason{lane.ReasonStrict}
-	case d.Lane == d.Message.Color:
+	case d.Lane == d.Color:
 		want = []lane.Reason{lane.ReasonLane}
 	}
 	if !slices.Contains(want, d.Reason) {
@@ -348,7 +348,7 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		return
 	}
 	f := p.find(b.Offset)
-	if b.Message.Color != f.msg.Color || b.Message.Origin == nil || !p.g.dead[b.Message.Partition.Topic] {
+	if b.Color != f.msg.Color || b.Origin == nil || !p.g.dead[b.Partition.Topic] {
 		k.fail("RETRY", "%s buries %s as %s", a.name, describe(f.msg), describe(b.Message))
 		return
 	}

@@ -400,7 +400,7 @@ func TestCheckerSees(t *testing.T) {
 		}},
 		{name: "a strict color to the dead letters too early", rule: "I1", what: "not over", run: func(h *history) {
 			h.append(strictLane)
-			h.k.fetches(h.p, &consume.Fetch{Run: 7, Partition: thePart})
+			h.k.fetches(h.p, &consume.Fetch{Run: 7, Partition: thePart, Max: 1})
 			h.k.buried(h.p, 0, &consume.Bury{
 				Run: 7, Why: consume.BuryStrictEnded,
 				Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},

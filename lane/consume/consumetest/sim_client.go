@@ -40,11 +40,10 @@ type hand struct {
 
 // sentWrite is a write that is not answered.
 type sentWrite struct {
-	w        *consume.Write
-	first    consume.Write // as it was at first
-	doubt    bool
-	sentAt   time.Duration
-	answered bool
+	w      *consume.Write
+	first  consume.Write // as it was at first
+	doubt  bool
+	sentAt time.Duration
 }
 
 func (p *process) newClient(group int) *client {
@@ -367,7 +366,7 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 	if w.failed() {
 		return
 	}
-	h := &hand{run: d.Run, partition: d.Message.Partition, msg: d.Message, lane: d.Lane}
+	h := &hand{run: d.Run, partition: d.Partition, msg: d.Message, lane: d.Lane}
 	cl.hands = append(cl.hands, h)
 	if w.stuckNow(d.Lane) {
 		return

@@ -37,6 +37,7 @@ func (w *world) op(o *op) {
 	case opSlow:
 		w.slowTill = max(w.slowTill, w.sched.now+r.between(time.Second, 8*time.Second))
 		return
+	default: // of one process
 	}
 	p := w.procs[r.n(len(w.procs))]
 	if p.up {

@@ -125,7 +125,7 @@ func (s *shrinker) procs() {
 	for len(s.plan.procs) > 1 && s.try(func(p *plan) { p.procs = p.procs[:len(p.procs)-1] }) {
 	}
 	for i := range s.plan.procs {
-		for j := len(s.plan.procs[i]) - 1; j >= 0; j-- {
+		for j := range slices.Backward(s.plan.procs[i]) {
 			s.try(func(p *plan) { p.procs[i] = slices.Delete(p.procs[i], j, j+1) })
 		}
 	}

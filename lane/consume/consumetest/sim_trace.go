@@ -45,11 +45,11 @@ func describeRecord(r *consume.Record) string {
 	if r == nil {
 		return "none"
 	}
-	s := "{main " + r.Main.String()
+	s := []string{"main " + r.Main.String()}
 	for _, c := range slices.Sorted(maps.Keys(r.Colors)) {
-		s += fmt.Sprintf(", %s from %d %s", c, r.Colors[c].From, r.Colors[c].Holder)
+		s = append(s, fmt.Sprintf("%s from %d %s", c, r.Colors[c].From, r.Colors[c].Holder))
 	}
-	return s + "}"
+	return "{" + strings.Join(s, ", ") + "}"
 }
 
 func describeHands(f *fate) string {
@@ -87,10 +87,11 @@ func describeAnswer(a *consume.Answer) string {
 	if a.Outcome == consume.Conflict {
 		s += " " + describeRecord(a.Record)
 	}
+	all := []string{s}
 	for _, n := range a.Notes {
-		s += fmt.Sprintf(" %s=%s@%d", cursorName(n.Cursor), describeNote(n.Note), n.Revision)
+		all = append(all, fmt.Sprintf("%s=%s@%d", cursorName(n.Cursor), describeNote(n.Note), n.Revision))
 	}
-	return s
+	return strings.Join(all, " ")
 }
 
 func describeEvent(e consume.Event) string {
@@ -139,21 +140,22 @@ func describeEvent(e consume.Event) string {
 }
 
 func describeView(v *consume.View) string {
-	s := fmt.Sprintf("at %d sessions %v lanes", v.Revision, slices.Sorted(maps.Keys(v.Sessions)))
+	s := []string{fmt.Sprintf("at %d sessions %v lanes", v.Revision, slices.Sorted(maps.Keys(v.Sessions)))}
 	for _, l := range slices.Sorted(maps.Keys(v.Lanes)) {
-		s += fmt.Sprintf(" %s/%d", l, v.Lanes[l].Generation)
+		over := ""
 		if v.Lanes[l].Ended {
-			s += "(over)"
+			over = "(over)"
 		}
+		s = append(s, fmt.Sprintf("%s/%d%s", l, v.Lanes[l].Generation, over))
 	}
-	s += " members"
+	s = append(s, "members")
 	for _, m := range v.Members {
-		s += fmt.Sprintf(" %s:%s@%q/%d%v", m.ID, m.Session, m.Lane, m.Generation, m.Topics)
+		s = append(s, fmt.Sprintf("%s:%s@%q/%d%v", m.ID, m.Session, m.Lane, m.Generation, m.Topics))
 	}
 	if v.Group.Paused {
-		s += " paused"
+		s = append(s, "paused")
 	}
-	return s
+	return strings.Join(s, " ")
 }
 
 // quietAction reports whether an action is left out of traces.
