@@ -28,7 +28,7 @@ var thePart = consume.Partition{Topic: "orders"}
 func newHistory(change func(*consume.Config)) *history {
 	cfg := consume.Config{
 		Group: "g", Topics: []consume.Topic{{Name: "orders", Retry: "retry", Dead: "dead", Partitions: 1}},
-		HandoverTimeout: time.Second, Window: 10, UnknownStrict: time.Minute,
+		HandoverTimeout: time.Second, Window: 10, Fetch: 10, UnknownStrict: time.Minute,
 	}
 	if change != nil {
 		change(&cfg)
