@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"regexp"
@@ -378,6 +380,34 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	if status := p.wait(t, 10*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
+	}
+}
+
+// TestRunStoppedAsItRegisters asks a process to end whose instance is in the registry
+// already, and gets requests, while run has not read the registry yet: it is out of the
+// choice first all the same.
+func TestRunStoppedAsItRegisters(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	to, err := url.Parse(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/watch" {
+			<-r.Context().Done()
+			return
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	defer control.Close()
+	defer control.CloseClientConnections()
+	p := s.runService(t, "abrupt", nil, "--control", control.URL, "--service", "order", "--instance", "o1")
+	s.registered(t, "order", "o1")
+	p.signal(syscall.SIGTERM)
+	if status := p.wait(t, 20*time.Second); status != 5 || !strings.Contains(p.stdout.String(), "asked to end while gone") {
+		t.Errorf("exit status %d, want 5, and to be asked when the instance was gone: %s", status, p.stdout.String())
 	}
 }
 

@@ -105,7 +105,11 @@ func serveAbruptly() error {
 	<-done
 	var i laneclient.Instance
 	api := laneclient.NewAPI(laneclient.FromEnv())
-	if err := api.Do(context.Background(), http.MethodGet, "/v1/instances/"+os.Getenv("LANEWAY_SERVICE")+"/"+os.Getenv("LANEWAY_INSTANCE"), nil, &i); err != nil {
+	err = api.Do(context.Background(), http.MethodGet, "/v1/instances/"+os.Getenv("LANEWAY_SERVICE")+"/"+os.Getenv("LANEWAY_INSTANCE"), nil, &i)
+	if laneclient.IsNotFound(err) {
+		i.State, err = "gone", nil
+	}
+	if err != nil {
 		return err
 	}
 	say("asked to end while", i.State)

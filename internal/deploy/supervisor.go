@@ -51,7 +51,14 @@ type supervisor struct {
 	served   bool
 	missing  []int
 	killAt   time.Time // when stopping: the group is killed then
+	joining  *joining  // under way; nil: none is
 	refused  error     // nil, or why it cannot be registered
+}
+
+// joining is one try to register.
+type joining struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it is over; what it has registered and not finished is out again
 }
 
 func start(ctx context.Context, cfg Process) (*Running, error) {
@@ -167,11 +174,11 @@ func (s *supervisor) register(ctx context.Context) {
 	s.served = true
 	s.mu.Unlock()
 	for retry := backoff.New(50*time.Millisecond, 2*time.Second); ; {
-		err := s.reg.join(ctx, endpoints)
+		err := s.join(ctx, endpoints)
 		if err == nil {
 			break
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errStopping) {
 			return
 		}
 		if refused(err) {
@@ -187,13 +194,41 @@ func (s *supervisor) register(ctx context.Context) {
 			return
 		}
 	}
-	close(s.registered)
 	attrs := []any{telemetry.KeyLane, s.cfg.Lane}
 	if len(endpoints) > 0 {
 		attrs = append(attrs, telemetry.KeyAddress, endpoints[0].Address)
 	}
 	s.log.InfoContext(ctx, "registered", attrs...)
 	s.watchLane(ctx)
+}
+
+// errStopping is why nothing is registered any more.
+var errStopping = errors.New("is being stopped")
+
+// join makes one try to register. A stop cancels it, and none begins after that.
+func (s *supervisor) join(ctx context.Context, endpoints []laneclient.Endpoint) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	j := &joining{cancel: cancel, done: make(chan struct{})}
+	defer close(j.done)
+	s.mu.Lock()
+	stopping := s.stopping
+	s.joining = j
+	s.mu.Unlock()
+	if stopping {
+		return errStopping
+	}
+	err := s.reg.join(ctx, endpoints)
+	if err == nil {
+		close(s.registered)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joining = nil
+	if err != nil && s.stopping {
+		return errStopping
+	}
+	return err
 }
 
 // stop begins the end: out of the choice, then the signal, then KILL at the
@@ -203,7 +238,7 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 		drain = s.cfg.Drain
 	}
 	s.mu.Lock()
-	first := !s.stopping
+	first, joining := !s.stopping, s.joining
 	if first {
 		s.stopping = true
 		s.killAt = time.Now().Add(drain)
@@ -213,11 +248,7 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 		return
 	}
 	s.log.Info("asked to end", telemetry.KeyReason, sig.String(), telemetry.KeyDrain, drain)
-	select {
-	case <-s.exited:
-		return
-	case <-s.registered:
-		s.reg.drain()
+	if s.withdraw(joining) {
 		timer := time.NewTimer(settle)
 		defer timer.Stop()
 		select {
@@ -225,7 +256,6 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 		case <-s.exited:
 			return
 		}
-	default:
 	}
 	if err := s.signal(sig); err != nil {
 		return // it has ended
@@ -237,6 +267,29 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 	case <-deadline.C:
 		s.log.Warn("still running at the drain deadline, killed", telemetry.KeyDrain, drain)
 		_ = s.kill()
+	}
+}
+
+// withdraw takes the instance out of the choice. True: somebody may have chosen it
+// until now.
+func (s *supervisor) withdraw(joining *joining) bool {
+	if joining != nil {
+		// The registry may have the instance already, and requests go to it.
+		joining.cancel()
+		select {
+		case <-joining.done:
+		case <-s.exited:
+			return false
+		}
+	}
+	select {
+	case <-s.exited:
+		return false
+	case <-s.registered:
+		s.reg.drain()
+		return true
+	default:
+		return joining != nil
 	}
 }
 
