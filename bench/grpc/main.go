@@ -41,8 +41,8 @@ const (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 30, "how often the kinds of call take turns")
-	calls := flag.Int("calls", 8000, "calls a turn")
+	rounds := flag.Int("rounds", 60, "how often the kinds of call take turns")
+	calls := flag.Int("calls", 4000, "calls a turn")
 	flag.Parse()
 	if flag.NArg() > 0 || *rounds < 1 || *calls < callers {
 		flag.Usage()
