@@ -23,8 +23,8 @@ var (
 	// ErrFull: the storage quota or the disk is used up. Reads go on, writes that
 	// do not free space are refused.
 	ErrFull = errors.New("storage is full")
-	// ErrUnavailable: no answer in time or no leader; the outcome of a write is not
-	// known.
+	// ErrUnavailable: no answer in time, no leader, or the store is out of service; the
+	// outcome of a write is not known.
 	ErrUnavailable = errors.New("storage is unavailable")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
@@ -205,8 +205,8 @@ type Store interface {
 	// Compact drops history before revision, at most up to the present one. What is
 	// compacted already is no error.
 	Compact(ctx context.Context, revision uint64) error
-	// Health is nil, or what keeps the store from full service: ErrFull,
-	// ErrUnavailable.
+	// Health is nil, or what keeps the store from full service: ErrFull, or
+	// ErrUnavailable, which may be an [OutError] that says why.
 	Health(ctx context.Context) error
 	// Close stops the store and waits for its goroutines. It is idempotent.
 	Close() error

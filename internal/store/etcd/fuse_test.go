@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -204,5 +205,48 @@ func TestDiskReallyFull(t *testing.T) {
 		if kv, found, _, err := s.Get(t.Context(), key(i)); err != nil || !found || len(kv.Value) != len(value) {
 			t.Fatalf("write %d of %d was acknowledged: %t %v", i, n, found, err)
 		}
+	}
+}
+
+// TestOpenBroken: what etcd would end the process for when it starts is an error of Open,
+// and leaves nothing locked.
+func TestOpenBroken(t *testing.T) {
+	dir := t.TempDir()
+	s := embedded(t, etcd.Config{Dir: dir})
+	for i := range 100 {
+		put(t, s, key(i), "v")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("%v, %v", logs, err)
+	}
+	good, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := bytes.Clone(good)
+	for i := 1000; i < 1100; i++ {
+		bad[i] ^= 0xff
+	}
+	if err := os.WriteFile(logs[0], bad, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, patient := range []bool{false, true} {
+		if s, err := etcd.Open(t.Context(), etcd.Config{Dir: dir, Patient: patient}); err == nil {
+			_ = s.Close()
+			t.Fatal("a store was opened whose log is broken")
+		} else {
+			t.Log(err)
+		}
+	}
+	if err := os.WriteFile(logs[0], good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = embedded(t, etcd.Config{Dir: dir})
+	if kvs, _, err := s.List(t.Context(), "k", "", 0); err != nil || len(kvs) != 100 {
+		t.Errorf("%d of 100 keys, %v", len(kvs), err)
 	}
 }
