@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/laneway-dev/laneway/internal/store/etcd"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // checkRegistry reports what is wrong with where the registry is.
@@ -16,7 +17,7 @@ func (c *config) checkRegistry() []error {
 	}
 	rest, external := strings.CutPrefix(c.Registry, etcdScheme)
 	switch {
-	case external && len(splitList(rest)) == 0:
+	case external && len(laneclient.SplitList(rest)) == 0:
 		return []error{problem("registry", "%q names no host: want etcd://HOST:PORT,…", c.Registry)}
 	case !external && c.Registry != registryEmbedded && c.Registry != registryMemory:
 		return []error{problem("registry", "%q: want embedded or etcd://HOST:PORT,…", c.Registry)}

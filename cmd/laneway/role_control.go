@@ -86,7 +86,7 @@ func (c *config) etcdHosts() []string {
 	}
 	rest, _ := strings.CutPrefix(c.Registry, etcdScheme)
 	var out []string
-	for _, host := range splitList(rest) {
+	for _, host := range laneclient.SplitList(rest) {
 		out = append(out, (&url.URL{Scheme: scheme, Host: host}).String())
 	}
 	return out

@@ -126,16 +126,5 @@ func (a *app) controlURLs() []string {
 	if s == "" {
 		s = laneclient.DefaultControl
 	}
-	return splitList(s)
-}
-
-// splitList cuts at commas and drops blanks.
-func splitList(s string) []string {
-	var out []string
-	for part := range strings.SplitSeq(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			out = append(out, part)
-		}
-	}
-	return out
+	return laneclient.SplitList(s)
 }

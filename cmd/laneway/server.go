@@ -137,7 +137,7 @@ func (a *app) loadConfig(flags *pflag.FlagSet, file string) (*config, error) {
 		if v := a.getenv(s.env()); v != "" {
 			values := []string{v}
 			if s.list {
-				values = splitList(v)
+				values = laneclient.SplitList(v)
 			}
 			if err := s.set(cfg, values); err != nil {
 				errs = append(errs, problem(s.env(), "%w", err))
@@ -152,7 +152,7 @@ func (a *app) loadConfig(flags *pflag.FlagSet, file string) (*config, error) {
 			if err != nil {
 				return nil, err
 			}
-			values = splitList(strings.Join(given, ","))
+			values = laneclient.SplitList(strings.Join(given, ","))
 		}
 		if err := s.set(cfg, values); err != nil {
 			errs = append(errs, problem("--"+s.flag, "%w", err))

@@ -87,7 +87,7 @@ type Config struct {
 // runtime sets. With LANEWAY_INSTANCE set, the instance is Owned.
 func FromEnv() Config {
 	cfg := Config{
-		Control:   splitURLs(os.Getenv(EnvControl)),
+		Control:   SplitList(os.Getenv(EnvControl)),
 		Service:   os.Getenv(EnvService),
 		Lane:      os.Getenv(EnvLane),
 		Room:      os.Getenv(EnvRoom),
@@ -98,7 +98,9 @@ func FromEnv() Config {
 	return cfg
 }
 
-func splitURLs(s string) []string {
+// SplitList cuts a list as environment variables have it, such as that of URLs in
+// EnvControl: at commas, without blanks around its parts and without empty ones.
+func SplitList(s string) []string {
 	var urls []string
 	for u := range strings.SplitSeq(s, ",") {
 		if u = strings.TrimSpace(u); u != "" {
