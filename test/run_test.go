@@ -22,7 +22,7 @@ import (
 
 // seenAtOnce is well below any lease: what is seen within it was told, not timed
 // out.
-const seenAtOnce = 2 * time.Second
+const seenAtOnce = 5 * time.Second
 
 // child is the process id of the only child of a process.
 func (p *process) child(t *testing.T) int {
@@ -85,7 +85,7 @@ func TestRunServersOfOtherLanguages(t *testing.T) {
 			})
 			p.signal(syscall.SIGTERM)
 			s.gone(t, tt.service, "i1", seenAtOnce)
-			p.wait(t, 10*time.Second)
+			p.wait(t, 20*time.Second)
 		})
 	}
 }
@@ -178,7 +178,7 @@ func TestRunConsumer(t *testing.T) {
 		return nil
 	})
 	p.signal(syscall.SIGINT)
-	if status := p.wait(t, 10*time.Second); status != 0 {
+	if status := p.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0 as the consumer's own", status)
 	}
 	s.gone(t, "mailer", "m1", seenAtOnce)
@@ -251,7 +251,7 @@ func TestRunKilledChildIsSeenAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	if status := p.wait(t, 5*time.Second); status != 137 {
+	if status := p.wait(t, 20*time.Second); status != 137 {
 		t.Errorf("exit status %d, want 137", status)
 	}
 }
@@ -270,7 +270,7 @@ func TestRunKilledEarly(t *testing.T) {
 	if err := syscall.Kill(p.child(t), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if status := p.wait(t, 5*time.Second); status != 137 {
+	if status := p.wait(t, 20*time.Second); status != 137 {
 		t.Errorf("exit status %d, want 137", status)
 	}
 	if left := s.sessions(t, "order", "o1"); len(left) != 0 {
@@ -323,7 +323,7 @@ func TestRunForks(t *testing.T) {
 	p := s.runService(t, "family", []string{"TEST_CHILD=http"}, "--service", "forks", "--instance", "f1")
 	grandchild := childOf(t, p, "child")
 	s.registered(t, "forks", "f1")
-	if status := p.wait(t, 10*time.Second); status != 3 {
+	if status := p.wait(t, 20*time.Second); status != 3 {
 		t.Errorf("exit status %d, want 3, that of the direct child", status)
 	}
 	if alive(grandchild) {
@@ -339,7 +339,7 @@ func TestRunKillsWhatDoesNotEnd(t *testing.T) {
 		t.Parallel()
 		p := s.runService(t, "family", []string{"TEST_CHILD=deaf"}, "--service", "deaf", "--instance", "d1", "--no-listen", "--drain", "1s")
 		deaf := childOf(t, p, "deaf")
-		if status := p.wait(t, 10*time.Second); status != 3 {
+		if status := p.wait(t, 20*time.Second); status != 3 {
 			t.Errorf("exit status %d, want 3", status)
 		}
 		if alive(deaf) {
@@ -352,7 +352,7 @@ func TestRunKillsWhatDoesNotEnd(t *testing.T) {
 		deaf := childOf(t, p, "deaf")
 		s.registered(t, "deaf", "d2")
 		p.signal(syscall.SIGTERM)
-		if status := p.wait(t, 10*time.Second); status != 137 {
+		if status := p.wait(t, 20*time.Second); status != 137 {
 			t.Errorf("exit status %d, want 137: killed at the drain deadline", status)
 		}
 		if alive(deaf) {
@@ -381,7 +381,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 		said("got " + sig.String())
 	}
 	p.signal(syscall.SIGINT)
-	if status := p.wait(t, 10*time.Second); status != 0 {
+	if status := p.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
 	}
 }
@@ -461,7 +461,7 @@ func TestRunStopsWithoutFailedRequests(t *testing.T) {
 		s.registered(t, "order", name)
 		l.await(t, 50)
 		p.signal(syscall.SIGTERM)
-		if status := p.wait(t, 10*time.Second); status != 0 {
+		if status := p.wait(t, 20*time.Second); status != 0 {
 			t.Errorf("exit status %d, want 0", status)
 		}
 	}
