@@ -16,6 +16,9 @@
 // session was lost, other sessions may have been, too: instances that the registry
 // then no longer has are held for a while, so that they can come back.
 //
+// With [Config.AdminListen] the process can be asked who would get its calls, and how it
+// is: by `laneway explain call --at` and `laneway status`.
+//
 // What it refuses to do: guess. What is not in the view is not there.
 //
 // [API] is the plain side: single calls, typed by kind, without a session.
