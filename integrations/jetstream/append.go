@@ -1,0 +1,210 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// Append adds messages, each to its topic; see [consume.Source] and [Durability]. Messages
+// for one partition get ascending offsets in their order. A message without a key that has
+// an ID goes to a partition by its ID, or nobody would find it there the next time. A delay
+// that is longer than the topic keeps messages is refused: the message would be gone before
+// it is due.
+func (e *Engine) Append(ctx context.Context, ms ...*consume.Message) error {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err := e.append(ctx, ms)
+	if err != nil && e.life.Err() == nil {
+		err = fmt.Errorf("append: %w", err)
+	}
+	return e.fault(err)
+}
+
+func (e *Engine) append(ctx context.Context, ms []*consume.Message) error {
+	if err := e.life.Err(); err != nil || len(ms) == 0 {
+		return err
+	}
+	order, runs, err := e.place(ctx, ms)
+	if err != nil {
+		return err
+	}
+	if len(order) == 1 {
+		return e.appendRun(ctx, order[0], runs[order[0]])
+	}
+	// All of them go at once: one partition's sync does not wait for another's.
+	errs := make(chan error, len(order))
+	for _, p := range order {
+		if err := e.spawn(func() { errs <- e.appendRun(ctx, p, runs[p]) }); err != nil {
+			errs <- err
+		}
+	}
+	for range order {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+// place gives each message its partition.
+func (e *Engine) place(ctx context.Context, ms []*consume.Message) (order []consume.Partition, runs map[consume.Partition][]*consume.Message, err error) {
+	runs = map[consume.Partition][]*consume.Message{}
+	for _, m := range ms {
+		t, err := e.topic(ctx, m.Partition.Topic)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case m.Color != lane.Baseline && !m.Color.Valid():
+			return nil, nil, fmt.Errorf("to %s: color %q is no lane name", m.Partition, m.Color)
+		case t.Retention > 0 && m.Delay > t.Retention:
+			return nil, nil, fmt.Errorf("to %s: delay %s: the topic keeps messages for %s", m.Partition, m.Delay, t.Retention)
+		}
+		p := m.Partition
+		if p.Index < 0 {
+			p.Index = e.partitionOf(m, uint32(t.Partitions)) //nolint:gosec // 1 to 64
+		}
+		if runs[p] == nil {
+			order = append(order, p)
+		}
+		runs[p] = append(runs[p], m)
+	}
+	return order, runs, nil
+}
+
+// partitionOf is the partition of a message's key: the same one for the same key as long as
+// the topic does not grow. Messages without a key go round.
+func (e *Engine) partitionOf(m *consume.Message, n uint32) int32 {
+	h := fnv.New32a()
+	switch {
+	case len(m.Key) > 0:
+		_, _ = h.Write(m.Key)
+	case m.ID != "":
+		_, _ = h.Write([]byte(m.ID))
+	default:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.turn++
+		return int32(e.turn % n) //nolint:gosec // below 64
+	}
+	return int32(h.Sum32() % n) //nolint:gosec // below 64
+}
+
+// appendRun appends to one partition, and tells those that wait.
+func (e *Engine) appendRun(ctx context.Context, p consume.Partition, ms []*consume.Message) error {
+	return e.found(ctx, p, func(l log) error {
+		out := make([]*nats.Msg, len(ms))
+		for i, m := range ms {
+			out[i] = encodeMessage(l, m)
+		}
+		var err error
+		if e.cfg.Durability == Sync {
+			err = e.commit(ctx, l, out)
+		} else {
+			err = e.publish(ctx, l, out)
+		}
+		if err != nil {
+			return err
+		}
+		rung := map[lane.Name]bool{}
+		for _, m := range ms {
+			if m.Delay <= 0 && !rung[m.Color] {
+				rung[m.Color] = true
+				_ = e.nc.Publish(l.wake(colorToken(m.Color)), nil) // they look by themselves otherwise
+			}
+		}
+		return nil
+	})
+}
+
+// encodeMessage makes of a message what the log keeps.
+func encodeMessage(l log, m *consume.Message) *nats.Msg {
+	out := &nats.Msg{Subject: l.subject(m.Color), Header: nats.Header{}, Data: m.Value}
+	if block := encodeMeta(m); block != "" {
+		out.Header[HeaderMeta] = []string{block}
+	}
+	if m.ID != "" {
+		// An ID may have anything in it, a header not.
+		out.Header[nats.MsgIdHdr] = []string{encode(m.ID)}
+	}
+	if m.Delay > 0 {
+		out.Header["Nats-Schedule"] = []string{"@at " + time.Now().Add(m.Delay).UTC().Format(time.RFC3339Nano)}
+		out.Header["Nats-Schedule-Target"] = []string{out.Subject}
+		out.Subject = l.delayed(nuid.Next())
+	}
+	return out
+}
+
+// publish appends messages one by one, many on their way at once.
+func (e *Engine) publish(ctx context.Context, l log, ms []*nats.Msg) error {
+	for len(ms) > 0 {
+		n, size := 0, 0
+		for n < min(len(ms), maxRun) && size < maxCommitBytes {
+			size += len(ms[n].Data)
+			n++
+		}
+		if err := e.publishSome(ctx, l, ms[:n]); err != nil {
+			return err
+		}
+		ms = ms[n:]
+	}
+	return nil
+}
+
+func (e *Engine) publishSome(ctx context.Context, l log, ms []*nats.Msg) error {
+	select {
+	case e.appends <- struct{}{}:
+		defer func() { <-e.appends }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	reply, ch, forget := e.replies.expect(len(ms))
+	defer forget()
+	for i, m := range ms {
+		m.Reply = reply + "." + strconv.Itoa(i)
+		if err := e.nc.PublishMsg(m); err != nil {
+			return err
+		}
+	}
+	for range ms {
+		if err := e.acked(ctx, l, ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acked takes the answer to one publish.
+func (e *Engine) acked(ctx context.Context, l log, ch <-chan *nats.Msg) error {
+	m, err := await(ctx, ch)
+	if errors.Is(err, nats.ErrNoResponders) {
+		if _, gone := e.state(ctx, l); gone != nil {
+			return gone
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var ack struct {
+		Error *apiError `json:"error"`
+		Seq   uint64    `json:"seq"`
+	}
+	switch err := json.Unmarshal(m.Data, &ack); {
+	case err != nil:
+		return fmt.Errorf("answer to an append: %w", err)
+	case ack.Error != nil:
+		return ack.Error
+	case ack.Seq == 0:
+		return errors.New("answer to an append has no sequence")
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// pending is what one append wants committed to one stream, or a part of it.
+type pending struct {
+	ms    []*nats.Msg
+	bytes int
+	done  chan error
+}
+
+// commit appends messages in the stream's next batch. A sync costs the same for one message
+// and for five hundred: what is appended while one runs waits for the next.
+func (e *Engine) commit(ctx context.Context, l log, ms []*nats.Msg) error {
+	parts := split(ms)
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return consume.ErrClosed
+	}
+	waiting, running := e.commits[l.stream]
+	e.commits[l.stream] = append(waiting, parts...)
+	if !running {
+		e.wg.Go(func() { e.commitAll(l) })
+	}
+	e.mu.Unlock()
+	for _, p := range parts {
+		select {
+		case err := <-p.done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done(): // it may be committed all the same
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func split(ms []*nats.Msg) (parts []*pending) {
+	for len(ms) > 0 {
+		p := &pending{done: make(chan error, 1)}
+		n := 0
+		for n < min(len(ms), maxCommit) && p.bytes < maxCommitBytes {
+			p.bytes += len(ms[n].Data)
+			n++
+		}
+		p.ms, ms = ms[:n], ms[n:]
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// commitAll commits until nothing waits for the stream.
+func (e *Engine) commitAll(l log) {
+	for {
+		e.mu.Lock()
+		waiting := e.commits[l.stream]
+		if len(waiting) == 0 {
+			delete(e.commits, l.stream)
+			e.mu.Unlock()
+			return
+		}
+		n, count, bytes := 0, 0, 0
+		for n < len(waiting) && (n == 0 || count+len(waiting[n].ms) <= maxCommit && bytes+waiting[n].bytes <= maxCommitBytes) {
+			count, bytes = count+len(waiting[n].ms), bytes+waiting[n].bytes
+			n++
+		}
+		batch := waiting[:n:n]
+		e.commits[l.stream] = waiting[n:]
+		e.mu.Unlock()
+		e.commitSome(l, batch)
+	}
+}
+
+// commitSome commits appends together, and tells each of them.
+func (e *Engine) commitSome(l log, batch []*pending) {
+	// The time-out is the commit's own: those that wait have several.
+	ctx, cancel := context.WithTimeout(e.life, e.cfg.RequestTimeout)
+	defer cancel()
+	var ms []*nats.Msg
+	for _, p := range batch {
+		ms = append(ms, p.ms...)
+	}
+	err := e.commitBatch(ctx, l, ms)
+	var refused *apiError
+	alone := errors.As(err, &refused)
+	for _, p := range batch {
+		if alone {
+			// None of them is there: one may have an ID that is there already, which a
+			// batch cannot pass over. Each goes its own way.
+			err = e.publish(ctx, l, p.ms)
+		}
+		p.done <- err
+	}
+}
+
+func (e *Engine) commitBatch(ctx context.Context, l log, ms []*nats.Msg) error {
+	for {
+		err := e.commitOnce(ctx, l, ms)
+		if !isCode(err, codeTooManyBatches) {
+			return err
+		}
+		t := time.NewTimer(commitRetry)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *Engine) commitOnce(ctx context.Context, l log, ms []*nats.Msg) error {
+	if len(ms) == 1 {
+		return e.publish(ctx, l, ms)
+	}
+	reply, ch, forget := e.replies.expect(1)
+	defer forget()
+	id := nuid.Next()
+	for i, m := range ms {
+		b := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
+		for name, v := range m.Header {
+			b.Header[name] = v
+		}
+		b.Header["Nats-Batch-Id"] = []string{id}
+		b.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
+		if i == len(ms)-1 {
+			b.Header["Nats-Batch-Commit"] = []string{"1"}
+			b.Reply = reply
+		}
+		if err := e.nc.PublishMsg(b); err != nil {
+			return err
+		}
+	}
+	return e.acked(ctx, l, ch)
+}

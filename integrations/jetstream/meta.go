@@ -1,0 +1,159 @@
+package jetstream
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// HeaderMeta is the header that has what a message carries beside its value and color: a
+// version byte and fields of known length, in base64. A message without it has none of that.
+const HeaderMeta = "Laneway-Meta"
+
+const (
+	metaVersion = 1
+	hasTime     = 1 << 0
+	hasOrigin   = 1 << 1
+)
+
+var errMeta = errors.New("malformed")
+
+// encodeMeta gives the block of a message; empty: it needs none.
+func encodeMeta(m *consume.Message) string {
+	if len(m.Key) == 0 && len(m.Headers) == 0 && m.Time.IsZero() && m.Attempt == 0 && m.Origin == nil && m.Error == "" {
+		return ""
+	}
+	var flags byte
+	if !m.Time.IsZero() {
+		flags |= hasTime
+	}
+	if m.Origin != nil {
+		flags |= hasOrigin
+	}
+	b := []byte{metaVersion, flags}
+	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	text(string(m.Key))
+	b = binary.AppendVarint(b, int64(m.Attempt))
+	text(m.Error)
+	b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+	for _, h := range m.Headers {
+		text(h.Name)
+		text(string(h.Value))
+	}
+	if flags&hasTime != 0 {
+		b = binary.AppendVarint(b, m.Time.UnixNano())
+	}
+	if o := m.Origin; o != nil {
+		text(o.Partition.Topic)
+		b = binary.AppendVarint(b, int64(o.Partition.Index))
+		b = binary.AppendVarint(b, o.Offset)
+		text(o.Group)
+		text(string(o.Lane))
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+// metaReader takes fields from a block; after the first that is malformed all are zero.
+type metaReader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *metaReader) advance(n int) {
+	if n <= 0 || n > len(r.b) {
+		r.b, r.bad = nil, true
+		return
+	}
+	r.b = r.b[n:]
+}
+
+func (r *metaReader) uint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.advance(n)
+	return v
+}
+
+func (r *metaReader) int() int64 {
+	v, n := binary.Varint(r.b)
+	r.advance(n)
+	return v
+}
+
+func (r *metaReader) bytes() []byte {
+	n := r.uint()
+	if r.bad || n > uint64(len(r.b)) {
+		r.b, r.bad = nil, true
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	if n == 0 {
+		return nil
+	}
+	return v
+}
+
+// decodeMeta sets what a block has. A block that is malformed sets nothing.
+func decodeMeta(block string, m *consume.Message) error {
+	b, err := base64.RawStdEncoding.DecodeString(block)
+	if err != nil || len(b) < 2 || b[0] != metaVersion {
+		return errMeta
+	}
+	r := metaReader{b: b[2:]}
+	got := *m
+	got.Key = r.bytes()
+	got.Attempt = int(r.int())
+	got.Error = string(r.bytes())
+	n := r.uint()
+	if n > uint64(len(r.b))/2 { // each takes two bytes at least
+		return errMeta
+	}
+	for range n {
+		got.Headers = append(got.Headers, consume.Header{Name: string(r.bytes()), Value: r.bytes()})
+	}
+	if b[1]&hasTime != 0 {
+		got.Time = time.Unix(0, r.int())
+	}
+	if b[1]&hasOrigin != 0 {
+		o := consume.Origin{Partition: consume.Partition{Topic: string(r.bytes()), Index: int32(r.int())}} //nolint:gosec // as it was encoded
+		o.Offset = r.int()
+		o.Group = string(r.bytes())
+		o.Lane = lane.Name(r.bytes())
+		got.Origin = &o
+	}
+	if r.bad || len(r.b) > 0 {
+		return errMeta
+	}
+	*m = got
+	return nil
+}
+
+// decode makes a message of what the log has. What somebody else put there, and what is
+// malformed, is a message too: a reader must not stick at it.
+func decode(p consume.Partition, offset int64, subject string, stored time.Time, h nats.Header, value []byte) *consume.Message {
+	m := &consume.Message{Partition: p, Offset: offset, Color: colorOf(subject), Value: value, Time: stored}
+	if block := h[HeaderMeta]; len(block) > 0 && decodeMeta(block[0], m) == nil {
+		return m
+	}
+	var names []string
+	for name := range h {
+		if !strings.HasPrefix(name, "Nats-") && name != HeaderMeta {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, v := range h[name] {
+			m.Headers = append(m.Headers, consume.Header{Name: name, Value: []byte(v)})
+		}
+	}
+	return m
+}

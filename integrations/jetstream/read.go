@@ -1,0 +1,241 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// errBroken: an answer of many messages came in parts.
+var errBroken = errors.New("messages of a batch were lost on their way")
+
+// Bounds are the ends of a partition's log, as its leader has them.
+func (e *Engine) Bounds(ctx context.Context, p consume.Partition) (b consume.Bounds, err error) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err = e.found(ctx, p, func(l log) (err error) {
+		b, err = e.state(ctx, l)
+		return err
+	})
+	return b, e.fault(err)
+}
+
+// At is the first offset that the log got at t or later; its end where all are older.
+func (e *Engine) At(ctx context.Context, p consume.Partition, t time.Time) (at int64, err error) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err = e.found(ctx, p, func(l log) error {
+		b, err := e.state(ctx, l) // before it, so that nothing that comes meanwhile is passed
+		if err != nil {
+			return err
+		}
+		at, err = e.leaderNext(ctx, l, map[string]any{"next_by_subj": l.filter(consume.Filter{All: true}), "start_time": t.UTC(), "no_hdr": true})
+		if at == 0 {
+			at = b.End
+		}
+		return err
+	})
+	return at, e.fault(err)
+}
+
+// leaderNext asks a stream's leader for the offset of one message; 0: there is none.
+func (e *Engine) leaderNext(ctx context.Context, l log, request map[string]any) (int64, error) {
+	var got struct {
+		Message struct {
+			Sequence int64 `json:"seq"`
+		} `json:"message"`
+	}
+	err := e.ask(ctx, "$JS.API.STREAM.MSG.GET."+l.stream, request, &got)
+	if isCode(err, codeNoMessage) {
+		return 0, nil
+	}
+	return got.Message.Sequence, err
+}
+
+// Read gives up to max messages at or above from, at most 1,024 of them and about 4 MiB; a
+// max below 1 is 1. Where there is none it waits for one until ctx ends, at most for the
+// configured fetch wait, and then returns an empty batch without an error. A from above the
+// log's end is answered at once with an empty batch, whose Bounds show what is wrong.
+func (e *Engine) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, max int) (consume.Batch, error) {
+	if !f.All && f.Color != "" && !f.Color.Valid() {
+		return consume.Batch{}, e.fault(fmt.Errorf("read %s: color %q is no lane name", p, f.Color))
+	}
+	end := time.NewTimer(e.cfg.FetchWait)
+	defer end.Stop()
+	var k *wake
+	var listened string
+	for {
+		b, l, rung, err := e.look(ctx, p, from, f, max, k)
+		if err != nil || len(b.Messages) > 0 || b.Bounds.End < from {
+			return b, err
+		}
+		if subject := l.wake(wakeToken(f)); listened != subject {
+			if k, err = e.wakes.join(subject); err != nil {
+				return b, e.fault(err)
+			}
+			defer e.wakes.leave(k)
+			listened = subject
+			if rung == nil {
+				continue // what came before it listened has not rung
+			}
+		}
+		again := time.NewTimer(lookAgain)
+		select {
+		case <-rung:
+		case <-again.C:
+		case <-end.C:
+			return b, nil
+		case <-ctx.Done():
+			return b, nil
+		case <-e.life.Done():
+			return b, consume.ErrClosed
+		}
+		again.Stop()
+	}
+}
+
+// lookAgain is how soon a reader that waits looks by itself: delayed messages ring no bell,
+// nor do those of programs that know nothing of Laneway.
+const lookAgain = 500 * time.Millisecond
+
+// look reads what is there.
+//
+// rung is closed when it is worth to look again; nil: nobody listened before the log was
+// looked at.
+func (e *Engine) look(ctx context.Context, p consume.Partition, from int64, f consume.Filter, limit int, k *wake) (
+	b consume.Batch, l log, rung <-chan struct{}, err error,
+) {
+	// Time-outs end a reader's wait; they are no reason to fail a look that has begun.
+	look, cancel := e.within(context.WithoutCancel(ctx), e.cfg.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})()
+	err = e.found(look, p, func(found log) (err error) {
+		l = found
+		if subject := l.wake(wakeToken(f)); k == nil || k.subject != subject {
+			k = e.wakes.find(subject)
+		}
+		rung = e.wakes.next(k)
+		b, err = e.readLog(look, l, from, f, min(max(limit, 1), maxReadMessages))
+		return err
+	})
+	return b, l, rung, e.fault(err)
+}
+
+func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filter, limit int) (consume.Batch, error) {
+	// The end is taken first: what comes after it may be in the batch, and never is passed.
+	bounds, err := e.state(ctx, l)
+	b := consume.Batch{Next: from, Bounds: bounds}
+	if err != nil || from >= bounds.End {
+		return b, err
+	}
+	start := max(from, 1)
+	ms, left, err := e.get(ctx, l, start, l.filter(f), limit)
+	if err != nil {
+		return b, err
+	}
+	b.Messages = ms
+	if n := len(ms); n > 0 {
+		b.Next = ms[n-1].Offset + 1
+		b.Bounds.End = max(b.Bounds.End, b.Next)
+	}
+	if left || b.Next >= bounds.End {
+		return b, nil
+	}
+	if e.cfg.Replicas > 1 {
+		// A replica that lags may have answered: it takes the leader to say that there is
+		// nothing left.
+		at, err := e.leaderNext(ctx, l, map[string]any{"next_by_subj": l.filter(f), "seq": max(b.Next, 1), "no_hdr": true})
+		if err != nil {
+			return b, err
+		}
+		if at > 0 {
+			b.Next = max(b.Next, min(at, bounds.End))
+			return b, nil
+		}
+	}
+	b.Next = bounds.End
+	return b, nil
+}
+
+// get takes a batch by direct get. left says whether there may be more.
+func (e *Engine) get(ctx context.Context, l log, from int64, subject string, limit int) (ms []*consume.Message, left bool, err error) {
+	select {
+	case e.reads <- struct{}{}:
+		defer func() { <-e.reads }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	body, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": subject, "batch": limit, "max_bytes": maxReadBytes})
+	if err != nil {
+		return nil, false, err
+	}
+	reply, ch, forget := e.replies.expect(limit + 1)
+	defer forget()
+	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+l.stream, reply, body); err != nil {
+		return nil, false, err
+	}
+	last := int64(0)
+	for {
+		m, err := await(ctx, ch)
+		if err != nil {
+			return nil, false, err
+		}
+		offset, ok := number(m, nats.JSSequence)
+		if !ok { // the end, or a refusal
+			return ms, left, finish(m, last, &left)
+		}
+		before, ok := number(m, nats.JSLastSequence)
+		if !ok || before != last || offset < from || offset <= last {
+			return nil, false, errBroken
+		}
+		last = offset
+		stored, err := time.Parse(time.RFC3339Nano, own(m, nats.JSTimeStamp))
+		if err != nil {
+			return nil, false, fmt.Errorf("time of offset %d: %w", offset, err)
+		}
+		ms = append(ms, decode(l.p, offset, own(m, nats.JSSubject), stored, m.Header, m.Data))
+	}
+}
+
+// finish reads what comes after the last message of a batch.
+func finish(m *nats.Msg, last int64, left *bool) error {
+	switch status := m.Header.Get("Status"); status {
+	case "204":
+		before, ok := number(m, nats.JSLastSequence)
+		pending, counted := number(m, "Nats-Num-Pending")
+		if !ok || !counted || before != last {
+			return errBroken
+		}
+		*left = pending > 0
+		return nil
+	case "404":
+		return nil
+	default:
+		return fmt.Errorf("batch refused: %s %s", status, m.Header.Get("Description"))
+	}
+}
+
+// own is a header that the server added: the last of its name, for whoever put the message
+// there may have added one too.
+func own(m *nats.Msg, name string) string {
+	if v := m.Header[name]; len(v) > 0 {
+		return v[len(v)-1]
+	}
+	return ""
+}
+
+func number(m *nats.Msg, name string) (int64, bool) {
+	n, err := strconv.ParseInt(own(m, name), 10, 64)
+	return n, err == nil && n >= 0
+}
