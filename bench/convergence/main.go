@@ -3,7 +3,10 @@
 // lands by it, on the built binary with its embedded etcd, while a hundred clients in
 // four other processes watch the same service over TCP.
 //
-//	make build && go run ./bench/convergence [-events 300] [-watchers 100]
+//	make build && go run ./bench/convergence [-events 300] [-watchers 100] [-lanes 10000]
+//
+// With -lanes there are so many lanes more, with an instance of the service in each, which
+// all of the clients hold.
 //
 // The clock starts before the register call, before the leave and at kill(2). One sender
 // calls the service in the lane without pause; each answer names who gave it.
@@ -29,6 +32,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanehttp"
@@ -45,6 +50,7 @@ func main() {
 	binary := flag.String("binary", "bin/laneway", "the built command")
 	events := flag.Int("events", 300, "events of each kind")
 	watchers := flag.Int("watchers", 100, "clients that watch the service")
+	lanes := flag.Int("lanes", 0, "lanes beside the one that changes, with an instance each")
 	watch := flag.Int("watch", 0, "internal: be a process with so many watching clients")
 	serve := flag.Bool("serve", false, "internal: be an instance that serves on PORT")
 	flag.Parse()
@@ -57,7 +63,7 @@ func main() {
 	case *serve:
 		err = beInstance()
 	default:
-		err = measure(ctx, *binary, *events, *watchers)
+		err = measure(ctx, *binary, *events, *watchers, *lanes)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "convergence:", err)
@@ -106,13 +112,13 @@ type world struct {
 	stops           []func() error
 }
 
-func measure(ctx context.Context, binary string, events, watchers int) (err error) {
+func measure(ctx context.Context, binary string, events, watchers, lanes int) (err error) {
 	w := &world{binary: binary}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.start(ctx, watchers); err != nil {
+	if err := w.start(ctx, watchers, lanes); err != nil {
 		return err
 	}
-	fmt.Printf("%d events of each kind, %d watching clients in %d processes, embedded etcd\n\n", events, watchers, processes)
+	fmt.Printf("%d events of each kind, %d watching clients in %d processes, %d other lanes, embedded etcd\n\n", events, watchers, processes, lanes)
 	fmt.Printf("%-14s %6s %9s %9s %9s %9s %8s\n", "event", "n", "p50", "p90", "p99", "max", "failed")
 	var registered, left, killed series
 	for i := range events {
@@ -140,13 +146,16 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-func (w *world) start(ctx context.Context, watchers int) (err error) {
+func (w *world) start(ctx context.Context, watchers, lanes int) (err error) {
 	if err := w.startServer(ctx); err != nil {
 		return err
 	}
 	api := laneclient.NewAPI(laneclient.Config{Control: []string{w.control}})
 	defer func() { err = errors.Join(err, api.Close()) }()
 	if err := api.Do(ctx, http.MethodPost, "/v1/lanes", laneclient.Lane{Meta: laneclient.Meta{Name: color}}, nil); err != nil {
+		return err
+	}
+	if err := fill(ctx, api, lanes); err != nil {
 		return err
 	}
 	if _, err := w.join(ctx, "base", ""); err != nil {
@@ -164,6 +173,26 @@ func (w *world) start(ctx context.Context, watchers int) (err error) {
 	w.stops = append(w.stops, sender.Close)
 	w.client = &http.Client{Transport: lanehttp.Transport(nil, sender), Timeout: patience}
 	return sender.Need(ctx, service)
+}
+
+// fill makes lanes with a static instance each, which nobody calls.
+func fill(ctx context.Context, api *laneclient.API, lanes int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for n := range lanes {
+		group.Go(func() error {
+			name := fmt.Sprintf("other-%d", n)
+			if _, err := laneclient.CreateLane(ctx, api, &laneclient.Lane{Meta: laneclient.Meta{Name: name}}); err != nil {
+				return err
+			}
+			_, err := laneclient.Put(ctx, api, &laneclient.Instance{
+				Meta: laneclient.Meta{Name: "in-" + name}, Service: service, Lane: name, Static: true,
+				Endpoints: []laneclient.Endpoint{{Protocol: lane.HTTP, Address: "127.0.0.1:1"}},
+			})
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 func (w *world) startServer(ctx context.Context) error {
