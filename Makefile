@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-MODULES := . lane integrations/lanegrpc integrations/lanethrift integrations/laneotel examples
+MODULES := . lane integrations/lanegrpc integrations/lanethrift integrations/laneotel integrations/jetstream examples
 # A workspace of its own for each run, never committed: its pattern `work` is the one
 # that also covers modules which nothing imports.
 WORK := .work/go.work
@@ -13,9 +13,9 @@ GO := GOWORK=off go
 GOFUMPT := go tool -modfile=tools/go.mod gofumpt
 LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint
 BIN := bin/laneway
-# Packages that link etcd cost minutes more with the race detector, and it finds
-# nothing in them that the storage suite does not.
-SLOW_RACE := internal/store/etcd|cmd/laneway|/test$$
+# Packages that link etcd or NATS cost minutes more with the race detector, and it finds
+# nothing in them that their suites do not; the simulation has one thread and many seeds.
+SLOW_RACE := internal/store/etcd|cmd/laneway|/test$$|integrations/jetstream|lane/consume/consumetest$$
 
 .PHONY: help
 help: ## list the verbs
