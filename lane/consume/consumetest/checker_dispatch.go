@@ -97,7 +97,8 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		if _, there := p.record.Colors[color]; there {
 			return // below from
 		}
-		if t := p.termOf(a, consume.Main); f.back || t != nil && f.msg.Offset < t.from {
+		had := slices.ContainsFunc(f.hands, func(h handed) bool { return h.by == a && h.run == d.Run })
+		if t := p.termOf(a, consume.Main); had || f.back || t != nil && f.msg.Offset < t.from {
 			return // main had it before and has it still, whoever owns the color now
 		}
 	}
@@ -365,6 +366,9 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 			k.fail("RETRY", "%s buries %s, which has attempts left", a.name, describe(f.msg))
 		}
 		return
+	case a.lost && !p.overs[color]:
+		k.fail("I2", "%s, without the registry, buries %s", a.name, describe(f.msg))
+		return
 	case !color.Strict():
 		k.fail("I2", "%s buries %s, which is of no strict lane", a.name, describe(f.msg))
 		return
@@ -374,12 +378,20 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		k.fail("I1", "%s buries %s, whose lane is not over", a.name, describe(f.msg))
 		return
 	}
-	if !f.permit && !slices.ContainsFunc(p.past[owning(p.record, f.msg)], func(t *term) bool { return slices.Contains(a.sessions, t.session) }) {
+	cursor := owning(p.record, f.msg)
+	h, _ := holderOf(p.record, cursor)
+	zombie := !slices.Contains(a.sessions, h.Session)
+	switch t := p.termOf(a, cursor); {
+	case zombie && (t == nil || a.learned[p.id] >= t.taken || !a.lost && !k.forced[t.session]):
+		k.fail("I2", "%s buries %s; the record names %s", a.name, describe(f.msg), describeRecord(p.record))
+		return
+	case !zombie && !f.permit:
 		k.fail("I3", "%s buries %s, which is with somebody already (%s)", a.name, describe(f.msg), describeHands(f))
 		return
+	case !zombie:
+		f.permit, f.back, f.loose = false, false, false
+		f.n++
+		p.first[color] = max(p.first[color], f.msg.Offset)
 	}
-	f.permit, f.back, f.loose = false, false, false
-	f.n++
-	p.first[color] = max(p.first[color], f.msg.Offset)
-	f.hands = append(f.hands, handed{by: a, run: b.Run, at: now, state: storing})
+	f.hands = append(f.hands, handed{by: a, run: b.Run, at: now, zombie: zombie, state: storing})
 }

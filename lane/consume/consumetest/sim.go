@@ -21,7 +21,8 @@ type Config struct {
 	// interleaves. It is there to show that such a simulation is seen to cover nothing.
 	Sequential bool
 
-	edit func(*plan) // leaves out parts of the plan
+	edit  func(*plan)  // leaves out parts of the plan
+	spoil func(*world) // breaks something, to see what comes of it
 }
 
 // Violation is how a history breaks what is promised.
@@ -54,6 +55,9 @@ func Simulate(cfg Config) Result {
 		cfg.edit(p)
 	}
 	w := newWorld(cfg, p)
+	if cfg.spoil != nil {
+		cfg.spoil(w)
+	}
 	w.run()
 	w.result.Violation = w.check.violation
 	w.result.Coverage.finish(w.check)
@@ -74,13 +78,14 @@ type world struct {
 	mirrors map[consume.Partition]int64 // nobody reads them
 	buried  map[string]bool             // sessions that ended: their IDs are never used again
 
-	quiet    bool // the tail: nothing goes wrong any more
-	unstuck  bool
-	downTill time.Duration
-	slowTill time.Duration
-	held     []*request // that arrive late, perhaps right after something else
-	resets   int
-	moves    int // that took place
+	quiet     bool // the tail: nothing goes wrong any more
+	unstuck   bool
+	keepStuck bool // for ever
+	downTill  time.Duration
+	slowTill  time.Duration
+	held      []*request // that arrive late, perhaps right after something else
+	resets    int
+	moves     int // that took place
 }
 
 func newWorld(cfg Config, p *plan) *world {

@@ -23,6 +23,7 @@ type client struct {
 	writes  []*sentWrite
 	counts  map[string]int32 // partitions that it was told of
 
+	toStop   map[string]bool
 	watching bool
 	dirty    bool
 	seen     uint64
@@ -53,7 +54,7 @@ func (p *process) newClient(group int) *client {
 	if err != nil {
 		panic(fmt.Sprintf("the simulation made a configuration that is not valid: %v", err))
 	}
-	cl := &client{p: p, group: group, core: core, timers: map[consume.Timer]int{}, counts: map[string]int32{}}
+	cl := &client{p: p, group: group, core: core, timers: map[consume.Timer]int{}, counts: map[string]int32{}, toStop: map[string]bool{}}
 	cl.by = w.check.actor(group, fmt.Sprintf("p%d/%s", p.id, cfg.Group))
 	inc := p.inc
 	for _, t := range w.topicsOf(group) {
@@ -335,16 +336,24 @@ func (cl *client) see(v *consume.View, stored []consume.Stored, same bool) {
 	if cl.dirty {
 		cl.watch()
 	}
-	for _, m := range cl.members { // those of a lane that is over are told to stop
-		if l := v.Lanes[m.Lane]; m.Lane != lane.Baseline && (l.Ended || l.Generation > m.Generation) {
-			id := m.ID
-			cl.p.later(cl.p.net.between(0, time.Second), func() {
-				if slices.ContainsFunc(cl.members, func(o consume.Member) bool { return o.ID == id }) {
-					cl.leave(id)
-				}
-			})
+	for _, m := range cl.members {
+		if l := v.Lanes[m.Lane]; m.Lane != lane.Baseline && (l.Ended || l.Generation > m.Generation) && !cl.toStop[m.ID] {
+			cl.stopMember(m.ID)
 		}
 	}
+}
+
+// stopMember tells a member to stop, whose lane is over. As a rule it does so after a while.
+func (cl *client) stopMember(id string) {
+	cl.toStop[id] = true
+	if cl.p.net.n(5) == 0 {
+		return // nobody counts it any more
+	}
+	cl.p.later(cl.p.net.between(0, 3*time.Second), func() {
+		if slices.ContainsFunc(cl.members, func(o consume.Member) bool { return o.ID == id }) {
+			cl.leave(id)
+		}
+	})
 }
 
 // store keeps a message that failed in another topic, however long that takes.

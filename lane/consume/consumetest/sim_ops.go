@@ -22,6 +22,9 @@ func (w *world) op(o *op) {
 			w.laneUp(i)
 		} else {
 			w.laneDown(i)
+			if r.n(2) == 0 { // and it is created again, before its members have gone
+				w.sched.after(r.between(0, 2*time.Second), func() { w.laneUp(i) })
+			}
 		}
 		return
 	case opGroupPause, opReset:

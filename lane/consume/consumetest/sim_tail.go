@@ -131,6 +131,9 @@ func (w *world) staff() {
 
 // unstick lets the consumers of a stuck lane go on.
 func (w *world) unstick() {
+	if w.keepStuck {
+		return
+	}
 	w.unstuck = true
 	for _, p := range w.procs {
 		for _, cl := range p.clients {

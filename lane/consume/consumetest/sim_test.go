@@ -112,3 +112,67 @@ func TestSeed(t *testing.T) {
 	}
 	t.Fatalf("seed %d: %s", cfg.Seed, r.Violation)
 }
+
+// TestSimulationRepeats: a seed is one history, and a trace changes nothing in it.
+func TestSimulationRepeats(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(30) {
+		a, b := Simulate(Config{Seed: seed, Trace: true}), Simulate(Config{Seed: seed, Trace: true})
+		for i := range min(len(a.Trace), len(b.Trace)) {
+			if a.Trace[i] != b.Trace[i] {
+				t.Fatalf("seed %d, line %d: got\n%s\nand\n%s", seed, i, a.Trace[i], b.Trace[i])
+			}
+		}
+		plain := Simulate(Config{Seed: seed})
+		if len(a.Trace) != len(b.Trace) || plain.Coverage.Steps != a.Coverage.Steps {
+			t.Fatalf("seed %d: %d and %d lines, %d and %d steps", seed, len(a.Trace), len(b.Trace), a.Coverage.Steps, plain.Coverage.Steps)
+		}
+	}
+}
+
+// TestShrink: what is not needed for a violation goes.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 1}
+	cfg.spoil = func(w *world) {
+		w.sched.push(task{at: w.plan.until, do: func() {
+			if w.result.Coverage.Faults[FaultCrash] > 0 {
+				w.check.fail("TEST", "a process crashed")
+			}
+		}})
+	}
+	for Simulate(cfg).Violation == nil {
+		cfg.Seed++
+	}
+	small := makePlan(cfg.Seed, true)
+	before := len(small.ops)
+	Shrink(cfg).edit(small)
+	if len(small.ops) != 1 || small.ops[0].kind != opCrash || before < 10 {
+		t.Fatalf("%d ops were made %d: %v", before, len(small.ops), small.ops)
+	}
+	if r := Simulate(Shrink(cfg)); r.Violation == nil || r.Violation.Rule != "TEST" {
+		t.Fatalf("what was shrunk breaks %v", r.Violation)
+	}
+}
+
+// TestSpoiltWorld: where the registry's word does not come through, or a consumer's, the quiet
+// tail says so.
+func TestSpoiltWorld(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*world){
+		"nobody learns of changes": func(w *world) { w.reg.changed = func() {} },
+		"a lane stays stuck": func(w *world) {
+			stuck := w.plan.lanes[0]
+			w.plan.stuck, w.unstuck = &stuck, false
+			w.keepStuck = true
+		},
+	} {
+		seen := false
+		for seed := uint64(1); seed < 40 && !seen; seed++ {
+			seen = Simulate(Config{Seed: seed, spoil: spoil}).Violation != nil
+		}
+		if !seen {
+			t.Errorf("%s, and 40 seeds do not see it", name)
+		}
+	}
+}
