@@ -66,6 +66,8 @@ func (e *Engine) place(ctx context.Context, ms []*consume.Message) (order []cons
 		switch {
 		case m.Color != lane.Baseline && !m.Color.Valid():
 			return nil, nil, fmt.Errorf("to %s: color %q is no lane name", m.Partition, m.Color)
+		case len(m.ID) > MaxIDBytes:
+			return nil, nil, fmt.Errorf("to %s: ID of %d bytes: want at most %d", m.Partition, len(m.ID), MaxIDBytes)
 		case t.Retention > 0 && m.Delay > t.Retention:
 			return nil, nil, fmt.Errorf("to %s: delay %s: the topic keeps messages for %s", m.Partition, m.Delay, t.Retention)
 		}
@@ -128,9 +130,10 @@ func (e *Engine) appendRun(ctx context.Context, p consume.Partition, ms []*consu
 
 // encodeMessage makes of a message what the log keeps.
 func encodeMessage(l log, m *consume.Message) *nats.Msg {
-	out := &nats.Msg{Subject: l.subject(m.Color), Header: nats.Header{}, Data: m.Value}
-	if block := encodeMeta(m); block != "" {
-		out.Header[HeaderMeta] = []string{block}
+	out := &nats.Msg{Subject: l.subject(m.Color), Header: nats.Header{}}
+	var header string
+	if header, out.Data = pack(m); header != "" {
+		out.Header[HeaderMeta] = []string{header}
 	}
 	if m.ID != "" {
 		// An ID may have anything in it, a header not.
@@ -195,8 +198,8 @@ func (e *Engine) acked(ctx context.Context, l log, ch <-chan *nats.Msg) error {
 		return err
 	}
 	var ack struct {
-		Error *apiError `json:"error"`
-		Seq   uint64    `json:"seq"`
+		answer
+		Seq uint64 `json:"seq"`
 	}
 	switch err := json.Unmarshal(m.Data, &ack); {
 	case err != nil:

@@ -14,6 +14,8 @@ const (
 	MaxPartitions = 64
 	// MaxTopicBytes is how long a topic's name may be.
 	MaxTopicBytes = 249
+	// MaxIDBytes is how long a message's ID may be.
+	MaxIDBytes = 1024
 	// MaxMessageBytes is how big a message may be in an embedded server, with everything
 	// that it carries; an external one has its own limit.
 	MaxMessageBytes = 8 << 20
@@ -31,9 +33,10 @@ const (
 	maxCommitBytes  = 4 << 20              // and its bytes, and one message more
 	maxKnownTopics  = 1 << 14              // whose metadata is remembered
 	commitRetry     = 5 * time.Millisecond // where the server has too many batches begun
-	knownTopicFor   = 5 * time.Second      // how long it is
-	idleWake        = 30 * time.Second     // how long a subscription without a reader stays
-	maxPendingBytes = 256 << 20            // what an embedded server holds for one slow reader
+	reconnectWait   = 250 * time.Millisecond
+	knownTopicFor   = 5 * time.Second  // how long it is
+	idleWake        = 30 * time.Second // how long a subscription without a reader stays
+	maxPendingBytes = 256 << 20        // what an embedded server holds for one slow reader
 )
 
 // Defaults of [Config].

@@ -66,7 +66,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 
 func (e *Engine) open(ctx context.Context) (err error) {
 	opts := []nats.Option{
-		nats.Name("laneway"), nats.MaxReconnects(-1), nats.Timeout(e.cfg.RequestTimeout),
+		nats.Name("laneway"), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.Timeout(e.cfg.RequestTimeout),
 		// A message that was kept while there was no connection would be appended long after
 		// the append was given up.
 		nats.ReconnectBufSize(-1),
@@ -180,13 +180,20 @@ const (
 	codeTooManyBatches = 10210
 )
 
+// answer is what every answer of the API has.
+type answer struct {
+	Error *apiError `json:"error"`
+}
+
+func (a *answer) fault() *apiError { return a.Error }
+
 func isCode(err error, code int) bool {
 	var a *apiError
 	return errors.As(err, &a) && a.ErrCode == code
 }
 
 // ask sends a request to JetStream's API and takes in its answer.
-func (e *Engine) ask(ctx context.Context, subject string, request, answer any) error {
+func (e *Engine) ask(ctx context.Context, subject string, request any, answer interface{ fault() *apiError }) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err
@@ -200,19 +207,17 @@ func (e *Engine) ask(ctx context.Context, subject string, request, answer any) e
 	if err != nil {
 		return err
 	}
-	var failed struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &failed); err != nil {
+	if err := json.Unmarshal(m.Data, answer); err != nil {
 		return fmt.Errorf("answer on %s: %w", subject, err)
 	}
-	switch {
-	case failed.Error == nil:
-		return json.Unmarshal(m.Data, answer)
-	case failed.Error.ErrCode == codeNoStream:
+	switch failed := answer.fault(); {
+	case failed == nil:
+		return nil
+	case failed.ErrCode == codeNoStream:
 		return errGone
+	default:
+		return failed
 	}
-	return failed.Error
 }
 
 // await takes the next answer.
@@ -230,13 +235,24 @@ func await(ctx context.Context, ch <-chan *nats.Msg) (*nats.Msg, error) {
 
 // state asks a stream's leader for its ends.
 func (e *Engine) state(ctx context.Context, l log) (consume.Bounds, error) {
-	var info natsjs.StreamInfo
+	var info struct {
+		answer
+		Created time.Time `json:"created"`
+		Config  struct {
+			Metadata map[string]string `json:"metadata"`
+		} `json:"config"`
+		State struct {
+			First int64 `json:"first_seq"`
+			Last  int64 `json:"last_seq"`
+		} `json:"state"`
+	}
 	if err := e.ask(ctx, "$JS.API.STREAM.INFO."+l.stream, struct{}{}, &info); err != nil {
 		return consume.Bounds{}, err
 	}
 	return consume.Bounds{
-		First: int64(max(info.State.FirstSeq, 1)),                                                   //nolint:gosec // a sequence
-		End:   int64(info.State.LastSeq) + 1,                                                        //nolint:gosec // a sequence
-		Epoch: fmt.Sprintf("%s-%d", info.Config.Metadata[metaIncarnation], info.Created.UnixNano()), // the second part: somebody made the stream anew by hand
+		First: max(info.State.First, 1),
+		End:   info.State.Last + 1,
+		// The time shows that somebody made the stream anew by hand.
+		Epoch: fmt.Sprintf("%s-%d", info.Config.Metadata[metaIncarnation], info.Created.UnixNano()),
 	}, nil
 }

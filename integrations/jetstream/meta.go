@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,12 @@ import (
 
 // HeaderMeta is the header that has what a message carries beside its value and color: a
 // version byte and fields of known length, in base64. A message without it has none of that.
+// Where that is too much for a header, the header has a + and its length, and the payload
+// begins with it, before the value.
 const HeaderMeta = "Laneway-Meta"
+
+// maxMetaHeader is how big a block may be in a header; the server takes 64 KiB of headers.
+const maxMetaHeader = 16 << 10
 
 const (
 	metaVersion = 1
@@ -26,10 +32,44 @@ const (
 
 var errMeta = errors.New("malformed")
 
+// pack gives the header and the payload of a message; an empty header: it needs none.
+func pack(m *consume.Message) (header string, payload []byte) {
+	switch block := encodeMeta(m); {
+	case len(block) == 0:
+		return "", m.Value
+	case len(block) > maxMetaHeader:
+		return "+" + strconv.Itoa(len(block)), append(block, m.Value...)
+	default:
+		return base64.RawStdEncoding.EncodeToString(block), m.Value
+	}
+}
+
+// unpack is the reverse of pack. What is malformed changes nothing.
+func unpack(header string, payload []byte, m *consume.Message) error {
+	var block []byte
+	if size, ok := strings.CutPrefix(header, "+"); ok {
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 0 || n > len(payload) {
+			return errMeta
+		}
+		block, payload = payload[:n:n], payload[n:]
+	} else {
+		var err error
+		if block, err = base64.RawStdEncoding.DecodeString(header); err != nil {
+			return errMeta
+		}
+	}
+	if err := decodeMeta(block, m); err != nil {
+		return err
+	}
+	m.Value = payload
+	return nil
+}
+
 // encodeMeta gives the block of a message; empty: it needs none.
-func encodeMeta(m *consume.Message) string {
+func encodeMeta(m *consume.Message) []byte {
 	if len(m.Key) == 0 && len(m.Headers) == 0 && m.Time.IsZero() && m.Attempt == 0 && m.Origin == nil && m.Error == "" {
-		return ""
+		return nil
 	}
 	var flags byte
 	if !m.Time.IsZero() {
@@ -58,7 +98,7 @@ func encodeMeta(m *consume.Message) string {
 		text(o.Group)
 		text(string(o.Lane))
 	}
-	return base64.RawStdEncoding.EncodeToString(b)
+	return b
 }
 
 // metaReader takes fields from a block; after the first that is malformed all are zero.
@@ -102,9 +142,8 @@ func (r *metaReader) bytes() []byte {
 }
 
 // decodeMeta sets what a block has. A block that is malformed sets nothing.
-func decodeMeta(block string, m *consume.Message) error {
-	b, err := base64.RawStdEncoding.DecodeString(block)
-	if err != nil || len(b) < 2 || b[0] != metaVersion {
+func decodeMeta(b []byte, m *consume.Message) error {
+	if len(b) < 2 || b[0] != metaVersion {
 		return errMeta
 	}
 	r := metaReader{b: b[2:]}
@@ -140,7 +179,7 @@ func decodeMeta(block string, m *consume.Message) error {
 // malformed, is a message too: a reader must not stick at it.
 func decode(p consume.Partition, offset int64, subject string, stored time.Time, h nats.Header, value []byte) *consume.Message {
 	m := &consume.Message{Partition: p, Offset: offset, Color: colorOf(subject), Value: value, Time: stored}
-	if block := h[HeaderMeta]; len(block) > 0 && decodeMeta(block[0], m) == nil {
+	if block := h[HeaderMeta]; len(block) > 0 && unpack(block[0], value, m) == nil {
 		return m
 	}
 	var names []string

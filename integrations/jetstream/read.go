@@ -48,6 +48,7 @@ func (e *Engine) At(ctx context.Context, p consume.Partition, t time.Time) (at i
 // leaderNext asks a stream's leader for the offset of one message; 0: there is none.
 func (e *Engine) leaderNext(ctx context.Context, l log, request map[string]any) (int64, error) {
 	var got struct {
+		answer
 		Message struct {
 			Sequence int64 `json:"seq"`
 		} `json:"message"`

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,11 @@ func TestMain(m *testing.M) {
 // serve runs a server with a port until its standard input ends.
 func serve(dir string, d Durability) error {
 	cfg := Config{Dir: dir, Durability: d}.withDefaults()
-	s, err := startServer(context.Background(), &cfg, "127.0.0.1", -1)
+	port, err := strconv.Atoi(os.Getenv(envServer + "_PORT"))
+	if err != nil {
+		return err
+	}
+	s, err := startServer(context.Background(), &cfg, "127.0.0.1", port)
 	if err != nil {
 		return err
 	}
@@ -56,8 +61,13 @@ type peer struct {
 
 func startPeer(t testing.TB, dir string, d Durability) *peer {
 	t.Helper()
+	return startPeerAt(t, dir, d, "-1")
+}
+
+func startPeerAt(t testing.TB, dir string, d Durability, port string) *peer {
+	t.Helper()
 	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
-	cmd.Env = append(os.Environ(), envServer+"="+dir, envServer+"_DURABILITY="+string(d))
+	cmd.Env = append(os.Environ(), envServer+"="+dir, envServer+"_DURABILITY="+string(d), envServer+"_PORT="+port)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -174,6 +174,7 @@ func (e *Engine) load(ctx context.Context, name string) (*topic, error) {
 		return nil, fmt.Errorf("topic %q: %w", name[:min(len(name), 80)], consume.ErrNoTopic)
 	}
 	var got struct {
+		answer
 		Message struct {
 			Sequence uint64 `json:"seq"`
 			Data     []byte `json:"data"`
