@@ -59,6 +59,24 @@ func TestMutants(t *testing.T) {
 // failed first, and the rule that was broken; 0 where the test has failed.
 func runMutant(t *testing.T, file string) (seed int, rule string) {
 	t.Helper()
+	out, err := runPatched(t, file, "^TestSimulation$", mutantSeeds)
+	m := caught.FindSubmatch(out)
+	switch {
+	case err == nil:
+		t.Errorf("%d seeds do not see it", mutantSeeds)
+	case m == nil:
+		t.Errorf("it is not seen, but it fails: %v\n%s", err, out[:min(len(out), 3000)])
+	default:
+		seed, _ = strconv.Atoi(string(m[1]))
+		return seed, string(m[2])
+	}
+	return 0, ""
+}
+
+// runPatched builds this package's tests over a patched source and runs some. The error is
+// that of the tests.
+func runPatched(t *testing.T, file, tests string, seeds int) ([]byte, error) {
+	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -71,19 +89,28 @@ func runMutant(t *testing.T, file string) (seed int, rule string) {
 	if out, err := command(t, "go", "test", "-c", "-overlay", overlay, "-o", bin, "."); err != nil {
 		t.Fatalf("it does not build: %v\n%s", err, out)
 	}
-	out, err := command(t, bin, "-test.run=^TestSimulation$", "-test.cpu=1", "-seeds="+strconv.Itoa(mutantSeeds))
-	var failed *exec.ExitError
-	m := caught.FindSubmatch(out)
-	switch {
-	case err == nil:
-		t.Errorf("%d seeds do not see it", mutantSeeds)
-	case !errors.As(err, &failed) || m == nil:
-		t.Errorf("it is not seen, but it fails: %v\n%s", err, out[:min(len(out), 3000)])
-	default:
-		seed, _ = strconv.Atoi(string(m[1]))
-		return seed, string(m[2])
+	out, err := command(t, bin, "-test.run="+tests, "-test.cpu=1", "-seeds="+strconv.Itoa(seeds))
+	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
 	}
-	return 0, ""
+	return out, err
+}
+
+// TestBrokenCheckers breaks the checker, and demands that its own tests, or what it is made
+// to count, say so.
+func TestBrokenCheckers(t *testing.T) {
+	files, err := filepath.Glob("testdata/mutants/checker/*.patch")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no patches: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".patch"), func(t *testing.T) {
+			t.Parallel()
+			if out, err := runPatched(t, file, "^(TestChecker.*|TestSimulation)$", 200); err == nil {
+				t.Errorf("nobody sees it:\n%s", out)
+			}
+		})
+	}
 }
 
 // command runs a command to its end and gives what it printed.
