@@ -164,11 +164,13 @@ func (c *cache) applyRevision(events []store.Event, rev uint64) {
 	for _, e := range events {
 		touched = c.take(touched, e)
 	}
+	var changes []*change
 	for _, r := range c.order(touched) {
 		if ch := c.refresh(r, rev); ch != nil {
-			c.hub.publish(ch)
+			changes = append(changes, ch)
 		}
 	}
+	c.hub.publish(rev, changes...)
 }
 
 func (c *cache) advance(rev uint64) {

@@ -277,14 +277,17 @@ func (g *group) leaveIdle(w *watcher) {
 	g.idle = g.idle[:len(g.idle)-1]
 }
 
-// publish keeps a change and gives a turn to those who select it and were idle. The
-// others find it when they have sent what they are at.
-func (h *hub) publish(ch *change) {
+// publish keeps all changes of a revision and gives a turn to those who select one and
+// were idle. The others find it when they have sent what they are at.
+func (h *hub) publish(rev uint64, changes ...*change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.remember(ch)
-	h.offer(ch.after)
-	h.offer(ch.before)
+	h.rev = rev // no progress is told that is behind a change
+	for _, ch := range changes {
+		h.remember(ch)
+		h.offer(ch.after)
+		h.offer(ch.before)
+	}
 }
 
 func (h *hub) offer(sels []selector) {

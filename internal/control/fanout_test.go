@@ -49,7 +49,7 @@ func TestUnreadWatchCostsNothing(t *testing.T) {
 	h.done(reads, portion{next: reads.at})
 	lines := 0
 	for n := range 2 * maxHistory {
-		h.publish(testChange(uint64(n+1), "a"))
+		h.publish(uint64(n+1), testChange(uint64(n+1), "a"))
 		if !woken(reads) {
 			t.Fatalf("change %d gives no turn to the watch that reads", n)
 		}
@@ -79,13 +79,13 @@ func TestQuietWatchMissesNothing(t *testing.T) {
 	h := testHub(4)
 	w := testWatch(h, selector{laneclient.KindServices, "name", "b"})
 	for n := range 2 * maxHistory {
-		h.publish(testChange(uint64(n+1), "a"))
+		h.publish(uint64(n+1), testChange(uint64(n+1), "a"))
 	}
 	h.done(w, portion{next: w.at})
 	if woken(w) {
 		t.Fatal("there is something to tell of other objects")
 	}
-	h.publish(testChange(2*maxHistory+1, "b"))
+	h.publish(2*maxHistory+1, testChange(2*maxHistory+1, "b"))
 	if !woken(w) {
 		t.Fatal("its change gives it no turn")
 	}
@@ -116,9 +116,9 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%s: it is the turn of %v, want %v", what, got, want)
 		}
 	}
-	h.publish(testChange(1, "a"))
+	h.publish(1, testChange(1, "a"))
 	turns("a change", 0, 1)
-	h.publish(testChange(2, "a"))
+	h.publish(2, testChange(2, "a"))
 	turns("while they write")
 	p0, p1 := h.take(watches[0]), h.take(watches[1])
 	if len(p0.lines) != 2 || len(p1.lines) != 2 {
@@ -129,7 +129,7 @@ func TestTurns(t *testing.T) {
 	h.lend(watches[1], p1.turn)
 	h.lend(watches[1], p1.turn)
 	turns("the second is held up", 3)
-	h.publish(testChange(3, "a"))
+	h.publish(3, testChange(3, "a"))
 	turns("and another change")
 	h.remove(watches[4])
 	h.remove(watches[2])
@@ -147,7 +147,7 @@ func TestTurns(t *testing.T) {
 	}
 	h.done(watches[5], h.take(watches[5]))
 	h.done(watches[1], p1)
-	h.publish(testChange(4, "a"))
+	h.publish(4, testChange(4, "a"))
 	if h.turns.running != 2 {
 		t.Errorf("%d have a turn, want 2", h.turns.running)
 	}
@@ -181,11 +181,11 @@ func TestTurnsAreRationed(t *testing.T) {
 		}
 		return n
 	}
-	h.publish(testChange(1, "a"))
+	h.publish(1, testChange(1, "a"))
 	if n := turns(); n != 3 {
 		t.Fatalf("%d watches have a turn, want the 3 that there are", n)
 	}
-	h.publish(testChange(2, "a"))
+	h.publish(2, testChange(2, "a"))
 	if n := turns(); n != 0 || len(rests) != 1 || rests[0] < time.Second {
 		t.Fatalf("%d more have one, and it rests %v: want it to rest for as long as it takes", n, rests)
 	}
@@ -247,7 +247,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				it.changed++
 				it.setLine()
-				h.publish(newChange(it.changed, it.ref, it, it))
+				h.publish(it.changed, newChange(it.changed, it.ref, it, it))
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func BenchmarkTurn(b *testing.B) {
 	b.ReportAllocs()
 	ch := testChange(1, "a")
 	for b.Loop() {
-		h.publish(ch)
+		h.publish(1, ch)
 		<-w.wake
 		p := h.take(w)
 		time.AfterFunc(time.Hour, func() {}).Stop()

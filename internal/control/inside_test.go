@@ -300,7 +300,7 @@ func BenchmarkChange(b *testing.B) {
 			rev := uint64(0)
 			for b.Loop() {
 				rev++
-				h.publish(newChange(rev, it.ref, it, it))
+				h.publish(rev, newChange(rev, it.ref, it, it))
 			}
 		})
 	}
