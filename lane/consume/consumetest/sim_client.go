@@ -21,7 +21,11 @@ type client struct {
 	stopped bool
 	hands   []*hand // messages that are with consumers
 	writes  []*sentWrite
-	counts  map[string]int32 // partitions that it was told of
+	// fickle are writes that were refused after a doubt though no revision had changed: a
+	// copy that is under way may still take place, once a session has ended. Only these may
+	// be repeated after an answer.
+	fickle map[consume.Partition]*sentWrite
+	counts map[string]int32 // partitions that it was told of
 
 	toStop   map[string]bool
 	watching bool
@@ -54,7 +58,10 @@ func (p *process) newClient(group int) *client {
 	if err != nil {
 		panic(fmt.Sprintf("the simulation made a configuration that is not valid: %v", err))
 	}
-	cl := &client{p: p, group: group, core: core, timers: map[consume.Timer]int{}, counts: map[string]int32{}, toStop: map[string]bool{}}
+	cl := &client{
+		p: p, group: group, core: core, timers: map[consume.Timer]int{}, counts: map[string]int32{}, toStop: map[string]bool{},
+		fickle: map[consume.Partition]*sentWrite{},
+	}
 	cl.by = w.check.actor(group, fmt.Sprintf("p%d/%s", p.id, cfg.Group))
 	inc := p.inc
 	for _, t := range w.topicsOf(group) {
@@ -225,6 +232,11 @@ func (cl *client) propose(wr *consume.Write, attempt int) {
 		cl.writes = append(cl.writes, &sentWrite{w: wr, first: cloneWrite(wr), sentAt: w.sched.now})
 		i = len(cl.writes) - 1
 	}
+	if f := cl.fickle[wr.Partition]; i < 0 && f != nil && f.w.ID == wr.ID {
+		cl.writes = append(cl.writes, f)
+		i = len(cl.writes) - 1
+	}
+	delete(cl.fickle, wr.Partition)
 	if i < 0 {
 		w.check.fail("DOUBT", "%s repeats write %d, which was answered", cl.by.name, wr.ID)
 		return
@@ -267,6 +279,9 @@ func (cl *client) send(s *sentWrite) {
 		if ok {
 			a, _ = result.(*consume.Answer)
 			cl.writes = slices.DeleteFunc(cl.writes, func(o *sentWrite) bool { return o == s })
+			if s.doubt && a.Outcome == consume.Conflict && a.Revision == wr.IfRevision {
+				cl.fickle[wr.Partition] = s
+			}
 			if s.doubt && len(wr.Moves) > 0 {
 				w.result.Coverage.InDoubt += len(wr.Moves)
 			}
