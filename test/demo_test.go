@@ -457,9 +457,19 @@ func TestDemoKeep(t *testing.T) {
 }
 
 // TestDemoInterrupted: one that is interrupted in the middle ends all that it has
-// started.
+// started. On a busy machine it may be over before that.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
+	for tries := 1; !interruptDemo(t); tries++ {
+		if tries == 5 {
+			t.Fatalf("was over before it could be interrupted, %d times", tries)
+		}
+	}
+}
+
+// interruptDemo reports whether the demo was interrupted before it was over.
+func interruptDemo(t *testing.T) bool {
+	t.Helper()
 	temp := t.TempDir()
 	p := startProcess(t, []string{"TMPDIR=" + temp}, "demo")
 	poll(t, 30*time.Second, func() error {
@@ -470,13 +480,18 @@ func TestDemoInterrupted(t *testing.T) {
 	})
 	children := childrenOf(t, p.cmd.Process.Pid)
 	p.signal(syscall.SIGINT)
-	if exit := p.wait(t, 15*time.Second); exit != 1 || !strings.Contains(p.stderr.String(), "interrupted") {
+	exit := p.wait(t, 30*time.Second)
+	if strings.Contains(p.stdout.String(), "plain") { // the routes
+		return false
+	}
+	if exit != 1 || !strings.Contains(p.stderr.String(), "interrupted") {
 		t.Errorf("got exit status %d and\n%s\nwant 1 and a word of why", exit, p.stderr.String())
 	}
 	awaitGone(t, children)
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left files behind: %v %v", left, err)
 	}
+	return true
 }
 
 // TestDemoKilled: a demo that is killed leaves no process behind.

@@ -1,8 +1,10 @@
 package test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -35,6 +37,7 @@ func services() map[string]func() error {
 		"admin":    tellAbout,
 		"quit":     serveAndQuit,
 		"abrupt":   serveAbruptly,
+		"repl":     talk,
 	}
 }
 
@@ -173,6 +176,24 @@ func noteSignals() error {
 		}
 	}
 	return nil
+}
+
+// talk reads lines from standard input, and ends at "bye"; an interrupt is no end.
+func talk() error {
+	signals := make(chan os.Signal, 10)
+	signal.Notify(signals, syscall.SIGINT)
+	go func() {
+		for sig := range signals {
+			say("noted", sig)
+		}
+	}()
+	for scan := bufio.NewScanner(os.Stdin); scan.Scan(); {
+		say("read", scan.Text())
+		if scan.Text() == "bye" {
+			os.Exit(4)
+		}
+	}
+	return errors.New("standard input has ended")
 }
 
 // useSDK opens a session of its own beside that of its supervisor.

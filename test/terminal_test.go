@@ -195,18 +195,18 @@ func TestRunInterruptedTwice(t *testing.T) {
 func TestRunREPL(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := startTerminal(t, fmt.Sprintf("%s run --control %s --service repl --instance r1 --no-listen -- python3 -q -i", built, s.url()))
+	p := s.atTerminal(t, "repl", "--service", "repl", "--instance", "r1", "--no-listen")
 	p.shows(t, "msg=registered")
-	p.types(t, "print('ans'+'wer')\n")
-	p.shows(t, "answer")
+	p.types(t, "one\n")
+	p.shows(t, "read one")
 	p.types(t, ctrlC)
-	p.shows(t, "KeyboardInterrupt")
-	p.types(t, "print('goes'+'on')\n")
-	p.shows(t, "goeson")
+	p.shows(t, "noted interrupt")
+	p.types(t, "two\n")
+	p.shows(t, "read two")
 	if state := s.instances(t, "repl")["r1"].State; state != "ready" {
 		t.Errorf("the instance is %q, want it ready", state)
 	}
-	p.types(t, "exit(4)\n")
+	p.types(t, "bye\n")
 	if status := p.exits(t); status != 4 {
 		t.Errorf("exit status %d, want 4: %s", status, p.out.String())
 	}
