@@ -107,6 +107,10 @@ func (e *Engine) appendRun(ctx context.Context, p consume.Partition, ms []*consu
 		out := make([]*nats.Msg, len(ms))
 		for i, m := range ms {
 			out[i] = encodeMessage(l, m)
+			// Before anything is sent: others may share the commit.
+			if size, most := out[i].Size()+overheadBytes, int(e.nc.MaxPayload()); size > most {
+				return fmt.Errorf("to %s: a message takes %d bytes, the server takes at most %d", p, size, most)
+			}
 		}
 		var err error
 		if e.cfg.Durability == Sync {
@@ -170,30 +174,60 @@ func (e *Engine) publishSome(ctx context.Context, l log, ms []*nats.Msg) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	reply, ch, forget := e.replies.expect(len(ms))
-	defer forget()
-	for i, m := range ms {
-		m.Reply = reply + "." + strconv.Itoa(i)
-		if err := e.nc.PublishMsg(m); err != nil {
+	return e.heard(ctx, l, func() error {
+		reply, ch, forget := e.replies.expect(len(ms))
+		defer forget()
+		for i, m := range ms {
+			m.Reply = reply + "." + strconv.Itoa(i)
+			if err := e.nc.PublishMsg(m); err != nil {
+				return err
+			}
+		}
+		unheard := 0
+		for range ms {
+			err := acked(ctx, ch)
+			switch {
+			case errors.Is(err, nats.ErrNoResponders):
+				unheard++
+			case err != nil:
+				return err
+			}
+		}
+		switch unheard {
+		case 0:
+			return nil
+		case len(ms):
+			return nats.ErrNoResponders
+		default: // to repeat some would change their order
+			return errors.New("the partition's stream came in the middle of it")
+		}
+	})
+}
+
+// heard repeats what nobody answered to, as long as the stream is there: in a cluster a
+// server learns late of streams that are new or have moved.
+func (e *Engine) heard(ctx context.Context, l log, f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, nats.ErrNoResponders) {
 			return err
 		}
-	}
-	for range ms {
-		if err := e.acked(ctx, l, ch); err != nil {
+		if _, err := e.state(ctx, l); err != nil {
 			return err
 		}
+		t := time.NewTimer(unheardRetry)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
 	}
-	return nil
 }
 
 // acked takes the answer to one publish.
-func (e *Engine) acked(ctx context.Context, l log, ch <-chan *nats.Msg) error {
+func acked(ctx context.Context, ch <-chan *nats.Msg) error {
 	m, err := await(ctx, ch)
-	if errors.Is(err, nats.ErrNoResponders) {
-		if _, gone := e.state(ctx, l); gone != nil {
-			return gone
-		}
-	}
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func (e *Engine) commitSome(l log, batch []*pending) {
 
 func (e *Engine) commitBatch(ctx context.Context, l log, ms []*nats.Msg) error {
 	for {
-		err := e.commitOnce(ctx, l, ms)
+		err := e.heard(ctx, l, func() error { return e.commitOnce(ctx, l, ms) })
 		if !isCode(err, codeTooManyBatches) {
 			return err
 		}
@@ -143,5 +143,5 @@ func (e *Engine) commitOnce(ctx context.Context, l log, ms []*nats.Msg) error {
 			return err
 		}
 	}
-	return e.acked(ctx, l, ch)
+	return acked(ctx, ch)
 }

@@ -28,11 +28,13 @@ const (
 	maxReadBytes    = 4 << 20              // of one batch, and one message more
 	maxReads        = 8                    // batches on their way at once
 	maxAppends      = 16                   // runs of messages without an ack at once
+	overheadBytes   = 512                  // that a commit adds to a message at most
 	maxRun          = 256                  // messages of a run
 	maxCommit       = 500                  // messages of a group commit; the server's limit is 1,000
 	maxCommitBytes  = 4 << 20              // and its bytes, and one message more
 	maxKnownTopics  = 1 << 14              // whose metadata is remembered
 	commitRetry     = 5 * time.Millisecond // where the server has too many batches begun
+	unheardRetry    = 20 * time.Millisecond
 	reconnectWait   = 250 * time.Millisecond
 	knownTopicFor   = 5 * time.Second  // how long it is
 	idleWake        = 30 * time.Second // how long a subscription without a reader stays

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -210,6 +211,57 @@ func TestLaggingReplica(t *testing.T) {
 	behind = 1
 	if b, _, _, err := e.look(ctx, orders, 1, consume.Filter{Color: "red"}, 100, nil); err != nil || b.Next != 11 {
 		t.Errorf("a color of which there is nothing: next %d, want 11: %v", b.Next, err)
+	}
+}
+
+// TestUnheard: an append that nobody hears of, as it may be in a cluster soon after a stream
+// was made, waits until it is heard.
+func TestUnheard(t *testing.T) {
+	for _, d := range []Durability{Fast, Sync} {
+		t.Run(string(d), func(t *testing.T) {
+			e := open(t, Config{Dir: t.TempDir(), Durability: d, RequestTimeout: 20 * time.Second})
+			ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+			ctx := t.Context()
+			l, err := e.log(ctx, orders)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listen := func(subject string) {
+				t.Helper()
+				s, err := e.js.Stream(ctx, l.stream)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := s.CachedInfo().Config
+				cfg.Subjects = []string{subject}
+				if _, err := e.js.UpdateStream(ctx, cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			listen("elsewhere.>")
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			if err := e.Append(short, &consume.Message{Partition: orders}); err == nil {
+				t.Fatal("an append is acknowledged that nobody heard")
+			}
+			done := make(chan error, 1)
+			go func() {
+				done <- e.Append(ctx, &consume.Message{Partition: orders, Value: []byte("0")}, &consume.Message{Partition: orders, Value: []byte("1")})
+			}()
+			listen(l.base + ".>")
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			b, err := e.Read(ctx, orders, 0, consume.Filter{All: true}, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What was given up may be there too.
+			n := len(b.Messages)
+			if n < 2 || string(b.Messages[n-2].Value) != "0" || string(b.Messages[n-1].Value) != "1" {
+				t.Errorf("the log has %d messages", n)
+			}
+		})
 	}
 }
 

@@ -61,6 +61,10 @@ func (l log) filter(f consume.Filter) string {
 	return l.subject(f.Color)
 }
 
+// gives reports whether a subject is one of messages that are given out, not one of those
+// that wait.
+func (l log) gives(subject string) bool { return strings.HasPrefix(subject, l.base+".m.") }
+
 // delayed is the subject of one message that waits: no other has it.
 func (l log) delayed(id string) string { return l.base + ".s." + id }
 

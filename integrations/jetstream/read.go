@@ -140,15 +140,22 @@ func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filte
 	if err != nil || from >= bounds.End {
 		return b, err
 	}
-	start := max(from, 1)
-	ms, left, err := e.get(ctx, l, start, l.filter(f), limit)
-	if err != nil {
-		return b, err
-	}
-	b.Messages = ms
-	if n := len(ms); n > 0 {
-		b.Next = ms[n-1].Offset + 1
-		b.Bounds.End = max(b.Bounds.End, b.Next)
+	left := true
+	for at := max(from, 1); left && len(b.Messages) == 0; {
+		var got got
+		err := e.heard(ctx, l, func() (err error) {
+			got, err = e.get(ctx, l, at, f, limit)
+			return err
+		})
+		if err != nil {
+			return b, err
+		}
+		b.Messages, left = got.ms, got.left
+		if got.last > 0 {
+			at = got.last + 1
+			b.Next = at
+			b.Bounds.End = max(b.Bounds.End, at)
+		}
 	}
 	if left || b.Next >= bounds.End {
 		return b, nil
@@ -169,56 +176,73 @@ func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filte
 	return b, nil
 }
 
-// get takes a batch by direct get. left says whether there may be more.
-func (e *Engine) get(ctx context.Context, l log, from int64, subject string, limit int) (ms []*consume.Message, left bool, err error) {
+// got is a batch of a direct get.
+type got struct {
+	ms   []*consume.Message
+	last int64 // the offset of the last message, also of one that is not given out; 0: none
+	left bool  // there may be more
+}
+
+// get takes a batch by direct get.
+func (e *Engine) get(ctx context.Context, l log, from int64, f consume.Filter, limit int) (g got, err error) {
 	select {
 	case e.reads <- struct{}{}:
 		defer func() { <-e.reads }()
 	case <-ctx.Done():
-		return nil, false, ctx.Err()
+		return g, ctx.Err()
 	}
-	body, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": subject, "batch": limit, "max_bytes": maxReadBytes})
+	request := map[string]any{"seq": from, "batch": limit, "max_bytes": maxReadBytes}
+	if !f.All { // else the server would look for what nearly every message is
+		request["next_by_subj"] = l.filter(f)
+	}
+	body, err := json.Marshal(request)
 	if err != nil {
-		return nil, false, err
+		return g, err
 	}
 	reply, ch, forget := e.replies.expect(limit + 1)
 	defer forget()
 	if err := e.nc.PublishRequest("$JS.API.DIRECT.GET."+l.stream, reply, body); err != nil {
-		return nil, false, err
+		return g, err
 	}
-	last := int64(0)
 	for {
 		m, err := await(ctx, ch)
 		if err != nil {
-			return nil, false, err
+			return got{}, err
 		}
 		offset, ok := number(m, nats.JSSequence)
 		if !ok { // the end, or a refusal
-			return ms, left, finish(m, last, &left)
+			if err := g.finish(m); err != nil {
+				return got{}, err
+			}
+			return g, nil
 		}
 		before, ok := number(m, nats.JSLastSequence)
-		if !ok || before != last || offset < from || offset <= last {
-			return nil, false, errBroken
+		if !ok || before != g.last || offset < from || offset <= g.last {
+			return got{}, errBroken
 		}
-		last = offset
+		g.last = offset
+		subject := own(m, nats.JSSubject)
+		if !l.gives(subject) {
+			continue
+		}
 		stored, err := time.Parse(time.RFC3339Nano, own(m, nats.JSTimeStamp))
 		if err != nil {
-			return nil, false, fmt.Errorf("time of offset %d: %w", offset, err)
+			return got{}, fmt.Errorf("time of offset %d: %w", offset, err)
 		}
-		ms = append(ms, decode(l.p, offset, own(m, nats.JSSubject), stored, m.Header, m.Data))
+		g.ms = append(g.ms, decode(l.p, offset, subject, stored, m.Header, m.Data))
 	}
 }
 
 // finish reads what comes after the last message of a batch.
-func finish(m *nats.Msg, last int64, left *bool) error {
+func (g *got) finish(m *nats.Msg) error {
 	switch status := m.Header.Get("Status"); status {
 	case "204":
 		before, ok := number(m, nats.JSLastSequence)
 		pending, counted := number(m, "Nats-Num-Pending")
-		if !ok || !counted || before != last {
+		if !ok || !counted || before != g.last {
 			return errBroken
 		}
-		*left = pending > 0
+		g.left = pending > 0
 		return nil
 	case "404":
 		return nil
