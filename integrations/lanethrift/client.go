@@ -235,7 +235,7 @@ func (c *Client) connect(ctx context.Context, color lane.Name) (connected, error
 	}
 }
 
-// open connects to a target. Its error is ctx's or a [*dialError].
+// open connects to a target. Its error is ctx's, perhaps wrapped, or a [*dialError].
 func (c *Client) open(ctx context.Context, t *lane.Target) (*conn, error) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -243,6 +243,9 @@ func (c *Client) open(ctx context.Context, t *lane.Target) (*conn, error) {
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if deadlinePassed(ctx, err) { // the dialer's clock was a moment ahead of the context's
+			return nil, fmt.Errorf("%w (%w)", context.DeadlineExceeded, err)
 		}
 		return nil, &dialError{err}
 	}

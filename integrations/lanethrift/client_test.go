@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -343,9 +344,21 @@ func TestDeadline(t *testing.T) {
 			if _, err := say(ctx, c, "block"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("error %v, want the deadline's", err)
 			}
+			wantSeen(t, t.Context(), c, "e1", "") // on a connection of its own
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{TransportHeader, TransportFramed, TransportBuffered} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, "e1", "", transport)
+			defer close(r.block)
+			_, c := dialTo(t, r)
 			ctx, stop := context.WithCancel(t.Context())
 			go func() {
-				<-r.blocked
 				<-r.blocked
 				stop()
 			}()
@@ -354,6 +367,31 @@ func TestDeadline(t *testing.T) {
 			}
 			wantSeen(t, t.Context(), c, "e1", "") // on a connection of its own
 		})
+	}
+}
+
+// pastDeadline is a context whose deadline has passed and whose timer has not fired yet.
+type pastDeadline struct{ context.Context }
+
+func (pastDeadline) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+func (pastDeadline) Err() error                  { return nil }
+func (pastDeadline) Done() <-chan struct{}       { return nil }
+
+// TestDialAtDeadline: a dialer that gives up a moment before its context ends says nothing
+// of the instance.
+func TestDialAtDeadline(t *testing.T) {
+	t.Parallel()
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	}
+	_, c := dialWith(t, []Option{WithDialer(dial)}, start(t, "e1", "", ""))
+	var refused *dialError
+	_, err := c.open(pastDeadline{t.Context()}, &lane.Target{})
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) {
+		t.Errorf("error %v, want the deadline's", err)
+	}
+	if _, err := c.open(t.Context(), &lane.Target{}); !errors.As(err, &refused) {
+		t.Errorf("error %v, want that no connection was made", err)
 	}
 }
 
