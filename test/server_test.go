@@ -48,15 +48,15 @@ func TestServerReady(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/v1/openapi.json"} {
-		if status, body, err := get(t, addresses["control"], "x", path); err != nil || status != http.StatusOK {
+		if status, body, err := get(t, addresses["control"], "localhost", path); err != nil || status != http.StatusOK {
 			t.Errorf("GET %s: %d %s %v", path, status, body, err)
 		}
 	}
-	_, body, err := get(t, addresses["control"], "x", "/readyz")
+	_, body, err := get(t, addresses["control"], "localhost", "/readyz")
 	if err != nil || !strings.Contains(body, `"gateway"`) || !strings.Contains(body, `"control"`) {
 		t.Errorf("/readyz is %q, want it by role", body)
 	}
-	_, body, err = get(t, addresses["control"], "x", "/metrics")
+	_, body, err = get(t, addresses["control"], "localhost", "/metrics")
 	if err != nil || !strings.Contains(body, "laneway_build_info{version=") || !strings.Contains(body, "laneway_view_stale 0") || !strings.Contains(body, "laneway_gateway_requests_in_flight") {
 		t.Errorf("/metrics misses build, view or gateway: %s", body)
 	}
