@@ -73,7 +73,7 @@ func (e *Engine) place(ctx context.Context, ms []*consume.Message) (order []cons
 		}
 		p := m.Partition
 		if p.Index < 0 {
-			p.Index = e.partitionOf(m, uint32(t.Partitions)) //nolint:gosec // 1 to 64
+			p.Index = e.partitionOf(m, uint32(t.Partitions))
 		}
 		if runs[p] == nil {
 			order = append(order, p)
@@ -96,9 +96,9 @@ func (e *Engine) partitionOf(m *consume.Message, n uint32) int32 {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.turn++
-		return int32(e.turn % n) //nolint:gosec // below 64
+		return int32(e.turn % n)
 	}
-	return int32(h.Sum32() % n) //nolint:gosec // below 64
+	return int32(h.Sum32() % n)
 }
 
 // appendRun appends to one partition, and tells those that wait.

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
 	"time"
 
@@ -31,7 +32,8 @@ func (e *Engine) commit(ctx context.Context, l log, ms []*nats.Msg) error {
 	waiting, running := e.commits[l.stream]
 	e.commits[l.stream] = append(waiting, parts...)
 	if !running {
-		e.wg.Go(func() { e.commitAll(l) })
+		// The commits are not this caller's alone.
+		e.wg.Go(func() { e.commitAll(context.WithoutCancel(ctx), l) })
 	}
 	e.mu.Unlock()
 	for _, p := range parts {
@@ -62,7 +64,7 @@ func split(ms []*nats.Msg) (parts []*pending) {
 }
 
 // commitAll commits until nothing waits for the stream.
-func (e *Engine) commitAll(l log) {
+func (e *Engine) commitAll(ctx context.Context, l log) {
 	for {
 		e.mu.Lock()
 		waiting := e.commits[l.stream]
@@ -79,14 +81,13 @@ func (e *Engine) commitAll(l log) {
 		batch := waiting[:n:n]
 		e.commits[l.stream] = waiting[n:]
 		e.mu.Unlock()
-		e.commitSome(l, batch)
+		e.commitSome(ctx, l, batch)
 	}
 }
 
 // commitSome commits appends together, and tells each of them.
-func (e *Engine) commitSome(l log, batch []*pending) {
-	// The time-out is the commit's own: those that wait have several.
-	ctx, cancel := context.WithTimeout(e.life, e.cfg.RequestTimeout)
+func (e *Engine) commitSome(ctx context.Context, l log, batch []*pending) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
 	defer cancel()
 	var ms []*nats.Msg
 	for _, p := range batch {
@@ -130,9 +131,7 @@ func (e *Engine) commitOnce(ctx context.Context, l log, ms []*nats.Msg) error {
 	id := nuid.Next()
 	for i, m := range ms {
 		b := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
-		for name, v := range m.Header {
-			b.Header[name] = v
-		}
+		maps.Copy(b.Header, m.Header)
 		b.Header["Nats-Batch-Id"] = []string{id}
 		b.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
 		if i == len(ms)-1 {

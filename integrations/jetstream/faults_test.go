@@ -295,7 +295,7 @@ func tryCluster(t *testing.T) (urls string) {
 	var routes []*url.URL
 	var ports []int
 	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

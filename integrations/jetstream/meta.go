@@ -162,7 +162,7 @@ func decodeMeta(b []byte, m *consume.Message) error {
 		got.Time = time.Unix(0, r.int())
 	}
 	if b[1]&hasOrigin != 0 {
-		o := consume.Origin{Partition: consume.Partition{Topic: string(r.bytes()), Index: int32(r.int())}} //nolint:gosec // as it was encoded
+		o := consume.Origin{Partition: consume.Partition{Topic: string(r.bytes()), Index: int32(r.int())}}
 		o.Offset = r.int()
 		o.Group = string(r.bytes())
 		o.Lane = lane.Name(r.bytes())

@@ -46,7 +46,7 @@ func serve(dir string, d Durability) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(s.ClientURL())
+	_, _ = fmt.Fprintln(os.Stdout, s.ClientURL())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	s.stop()
 	return nil
@@ -66,7 +66,7 @@ func startPeer(t testing.TB, dir string, d Durability) *peer {
 
 func startPeerAt(t testing.TB, dir string, d Durability, port string) *peer {
 	t.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envServer+"="+dir, envServer+"_DURABILITY="+string(d), envServer+"_PORT="+port)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -132,7 +132,7 @@ func underTest(e *Engine) consumetest.Engine {
 			if err != nil {
 				return err
 			}
-			return s.Purge(ctx, natsjs.WithPurgeSequence(uint64(first))) //nolint:gosec // an offset
+			return s.Purge(ctx, natsjs.WithPurgeSequence(uint64(first)))
 		},
 	}
 }
