@@ -163,9 +163,9 @@ func TestRunInterruptedAtTheTerminal(t *testing.T) {
 func TestRunKillsTheDeafAtTheTerminal(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := s.atTerminal(t, "deaf", "--service", "deaf", "--instance", "d1", "--no-listen", "--drain", "1s")
+	p := s.atTerminal(t, "deaf", "--service", "hard", "--instance", "h1", "--no-listen", "--drain", "1s")
 	p.shows(t, "msg=registered")
-	p.shows(t, "\ndeaf ")
+	p.shows(t, "deaf ")
 	p.types(t, ctrlC)
 	if status := p.exits(t); status != 137 {
 		t.Errorf("exit status %d, want 137: killed at the drain deadline: %s", status, p.out.String())
