@@ -107,6 +107,7 @@ func (p *planner) of(t reflect.Type) *plan {
 			if f.Name != "extra" && f.Type != reflect.TypeFor[[]Action]() && f.Type != reflect.TypeFor[[]Topic]() {
 				k.deep = append(k.deep, i)
 			}
+		default:
 		}
 		if !passed[f.Name] && f.Type != reflect.TypeFor[[]Action]() {
 			k.shown = append(k.shown, shownField{i, f.Name})
@@ -147,6 +148,7 @@ func (k *copier) value(v reflect.Value) {
 			c.SetMapIndex(it.Key(), e)
 		}
 		v.Set(c)
+	default:
 	}
 }
 

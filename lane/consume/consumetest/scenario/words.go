@@ -163,7 +163,7 @@ func alarmWords(a *consume.Alarm) string {
 		return fmt.Sprintf("%s: %s %s from %d, %d offsets", s, a.Partition, cursorWords(a.Cursor), a.From, a.Count)
 	case consume.AlarmHandover:
 		return fmt.Sprintf("%s: %s %s, %d in flight", s, a.Partition, cursorWords(a.Cursor), a.Count)
-	case consume.AlarmTruncated:
+	case consume.AlarmTruncated, consume.AlarmNoNote:
 		return s + ": " + a.Partition.String()
 	case consume.AlarmRegistry, consume.AlarmRegistryBack:
 	}
