@@ -111,16 +111,16 @@ func (k *checker) rewound(p *checkPart) {
 		clear(t.last)
 	}
 	for _, f := range p.messages {
+		for i := range f.hands { // whoever has it still was cut off
+			if f.hands[i].state != done {
+				f.hands[i].state = cut
+			}
+		}
 		if f.msg.Offset < p.start {
 			f.settled = true
 			continue
 		}
 		f.settled, f.permit, f.n, f.loose = false, true, 0, true
-		for i := range f.hands {
-			if f.hands[i].state != done {
-				f.hands[i].state = cut
-			}
-		}
 	}
 }
 
