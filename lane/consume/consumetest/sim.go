@@ -148,6 +148,11 @@ func (w *world) rates() *rates {
 	if w.quiet {
 		return &rates{}
 	}
+	if w.sched.sequential { // nothing is under way while anything happens
+		r := w.plan.rates
+		r.lostRequest, r.lostReply, r.late, r.copies = 0, 0, 0, 0
+		return &r
+	}
 	return &w.plan.rates
 }
 

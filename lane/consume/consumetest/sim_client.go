@@ -390,6 +390,9 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 	if w.failed() {
 		return
 	}
+	if slices.ContainsFunc(cl.writes, func(s *sentWrite) bool { return s.w.Partition == d.Partition && len(s.w.Moves) > 0 }) {
+		w.result.Coverage.Meanwhile++
+	}
 	h := &hand{run: d.Run, partition: d.Partition, msg: d.Message, lane: d.Lane}
 	cl.hands = append(cl.hands, h)
 	if w.stuckNow(d.Lane) {

@@ -19,6 +19,9 @@ type Coverage struct {
 	// merges that leave main something; InDoubt are moves whose answer was waited for in vain
 	// at least once.
 	TakesWithLeft, MergesWithLeft, InDoubt int
+	// Meanwhile are messages that were dispatched while a write with moves of their partition
+	// was under way.
+	Meanwhile int
 	// LossyTakes are takes from a session that was gone, Redelivered messages that were
 	// dispatched again by a holder.
 	LossyTakes, Redelivered int
@@ -60,6 +63,7 @@ func (c *Coverage) Add(o *Coverage) {
 	c.TakesWithLeft += o.TakesWithLeft
 	c.MergesWithLeft += o.MergesWithLeft
 	c.InDoubt += o.InDoubt
+	c.Meanwhile += o.Meanwhile
 	c.LossyTakes += o.LossyTakes
 	c.Redelivered += o.Redelivered
 }
@@ -89,6 +93,7 @@ func (c *Coverage) Thin(common, rare int) []string {
 	want("take with left", c.TakesWithLeft, rare)
 	want("merge with left", c.MergesWithLeft, rare)
 	want("move in doubt", c.InDoubt, rare)
+	want("dispatch during a move", c.Meanwhile, common)
 	return thin
 }
 
@@ -104,6 +109,7 @@ func (c *Coverage) Print(w io.Writer) {
 	row("take with left", c.TakesWithLeft)
 	row("merge with left", c.MergesWithLeft)
 	row("move in doubt", c.InDoubt)
+	row("dispatch during a move", c.Meanwhile)
 	row("take from a lost holder", c.LossyTakes)
 	row("message dispatched again", c.Redelivered)
 	for _, f := range Faults() {
