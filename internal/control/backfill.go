@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -21,18 +20,25 @@ const (
 	backfillWait = 3 * time.Second
 )
 
-// backfill is the history before a list, while it is read. What an object was like
-// before is not known, nor are its looks in between, so it has the last change of each
-// object, as that looks at the list's revision.
+// backfill is the history before a list, while it is read: every change, since a watch
+// skips none. What an object was like before the first of its changes is not known, and
+// what stands beside it (use, health) is taken as it is now.
 type backfill struct {
-	from, to uint64         // has the changes after from, up to the list's revision
-	last     map[ref]uint64 // revision of the last change of an object
-	done     chan struct{}  // closed when it is in the history, or given up
+	from, to uint64 // has the changes after from, up to the list's revision
+	past     []past
+	done     chan struct{} // closed when it is in the history, or given up
 	over     bool
 }
 
+// past is one change before a list.
+type past struct {
+	ref
+	rev   uint64
+	event *store.Event // of the object itself; nil: of something beside it
+}
+
 func newBackfill(to uint64) *backfill {
-	b := &backfill{from: to, to: to, last: map[ref]uint64{}, done: make(chan struct{})}
+	b := &backfill{from: to, to: to, done: make(chan struct{})}
 	if to <= 1 { // nothing was ever written
 		b.finish()
 	}
@@ -55,7 +61,7 @@ func (c *cache) beginBackfill(window uint64) uint64 {
 	if b == nil || b.over {
 		return c.rev
 	}
-	clear(b.last)
+	b.past = nil
 	b.from = b.to - min(b.to, window)
 	if window == 0 {
 		b.finish()
@@ -98,19 +104,24 @@ func (c *cache) takeBackfill(batch store.Batch) store.Batch {
 	for len(batch.Events) > 0 && batch.Events[0].ModRevision <= b.to {
 		rev := batch.Events[0].ModRevision
 		var touched []ref
+		own := map[ref]*store.Event{}
 		for len(batch.Events) > 0 && batch.Events[0].ModRevision == rev {
-			if r, ok := c.touches(batch.Events[0].Key); ok {
+			e := &batch.Events[0]
+			if r, ok := c.touches(e.Key); ok {
 				touched = append(touched, r)
+				if e.Key == r.key() {
+					own[r] = e
+				}
 			}
 			batch.Events = batch.Events[1:]
 		}
 		for _, r := range c.order(touched) {
-			b.last[r] = rev
+			b.past = append(b.past, past{r, rev, own[r]})
 		}
 	}
 	if batch.Revision >= b.to {
-		c.hub.prepend(b.from, c.backfilled(b.last))
-		b.last = nil
+		c.hub.prepend(b.from, c.backfilled(b.past))
+		b.past = nil
 		b.finish()
 	}
 	return batch
@@ -129,23 +140,45 @@ func (c *cache) touches(key string) (ref, bool) {
 	return r, c.kinds[r.kind] != nil
 }
 
-// backfilled makes changes of what the objects are like now.
-func (c *cache) backfilled(last map[ref]uint64) []*change {
-	list := make([]*change, 0, len(last))
-	for r, rev := range last {
-		ch := &change{ref: r, rev: rev, before: knownSelectors(r), guess: true, gone: deleteLine(r, rev)}
-		if it := c.shelves[r.kind].byName[r.name]; it != nil {
+// backfilled makes changes of what was read. The last one of each object looks as the
+// object does now.
+func (c *cache) backfilled(all []past) []*change {
+	last := make(map[ref]int, len(all))
+	for i, p := range all {
+		last[p.ref] = i
+	}
+	list := make([]*change, 0, len(all))
+	own := map[ref]*store.Event{} // the last one of the object itself
+	for i, p := range all {
+		if p.event != nil {
+			own[p.ref] = p.event
+		}
+		ch := &change{ref: p.ref, rev: p.rev, before: knownSelectors(p.ref), guess: true, gone: deleteLine(p.ref, p.rev)}
+		if it := c.lookedLike(p.ref, own[p.ref], last[p.ref] == i); it != nil {
 			shown := *it
-			shown.changed = rev
+			shown.changed = p.rev
 			shown.setLine()
 			ch.after, ch.put = it.sels, shown.line
 		}
 		list = append(list, ch)
 	}
-	slices.SortFunc(list, func(a, b *change) int {
-		return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
-	})
 	return list
+}
+
+// lookedLike presents an object as an event of its own left it; nil: it was gone. Without
+// an event it is taken to have been as it is now.
+func (c *cache) lookedLike(r ref, e *store.Event, now bool) *item {
+	if now || e == nil {
+		return c.shelves[r.kind].byName[r.name]
+	}
+	if e.Deleted {
+		return nil
+	}
+	it, err := c.present(r, e.KV)
+	if err != nil { // it is told of as it is now
+		return c.shelves[r.kind].byName[r.name]
+	}
+	return it
 }
 
 // knownSelectors are those that follow from an object's name: it has always had them.

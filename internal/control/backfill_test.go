@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/laneway-dev/laneway/internal/control"
@@ -101,6 +102,13 @@ func TestRestartedReplicaKnowsHistory(t *testing.T) {
 			t.Errorf("%s: a watch that goes on comes to\n%s\nwant\n%s", sel, a, b)
 		}
 	}
+	// It skips none: a watch of one service sees every revision of it, as it was.
+	w := again.watch(fmt.Sprintf("select=services:name=busy&from=%d", from[0]))
+	for n := range 300 {
+		if e, ok := w.next(); !ok || !strings.Contains(string(e.Object), fmt.Sprintf(`"o%d"`, n)) {
+			t.Fatalf("change %d of a service that changed 300 times is %+v", n, e)
+		}
+	}
 	// From before what is read, it is told to list anew.
 	for n := range 5000 {
 		do("services/busy", fmt.Sprintf(`{"name":"busy","owner":"p%d"}`, n))
@@ -133,7 +141,9 @@ func TestStoreWithoutHistory(t *testing.T) {
 	}
 	r := startOver(t, s, control.Config{})
 	w := r.watch(fmt.Sprintf("select=services&from=%d", last-50))
-	w.want("put services a")
+	for range 50 {
+		w.want("put services a")
+	}
 	w.want("synced")
 	r.watch(fmt.Sprintf("select=services&from=%d", last-150)).want("compacted")
 	put(1000)
