@@ -113,6 +113,32 @@ func TestBrokenCheckers(t *testing.T) {
 	}
 }
 
+// TestRareMutants breaks what a simulation comes to too seldom, and demands that the
+// scenarios see it.
+func TestRareMutants(t *testing.T) {
+	files, err := filepath.Glob("testdata/mutants/rare/*.patch")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no patches: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".patch"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overlay, err := applyPatch(string(text), "..", t.TempDir())
+			if err != nil {
+				t.Fatalf("it does not fit the source any more: %v", err)
+			}
+			out, err := command(t, "go", "test", "-count=1", "-overlay", overlay, "-run=^TestScenarios$", "./scenario")
+			if err == nil || !bytes.Contains(out, []byte("FAIL: TestScenarios/")) {
+				t.Errorf("no scenario sees it: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
 // command runs a command to its end and gives what it printed.
 func command(t *testing.T, name string, args ...string) ([]byte, error) {
 	t.Helper()

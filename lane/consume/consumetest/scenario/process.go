@@ -243,6 +243,11 @@ func (p *process) network(verb, what string) error {
 		if p.read() {
 			return nil
 		}
+	case "deliver last": // read: the one that was asked for last comes first
+		slices.Reverse(p.reads)
+		if p.read() {
+			return nil
+		}
 	case "lose write": // it never arrives
 		if len(p.writes) > 0 {
 			w := p.writes[0]
