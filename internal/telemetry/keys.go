@@ -53,6 +53,7 @@ const (
 	KeySession      = "session" // id
 	KeyStack        = "stack"   // of a panic
 	KeyStatus       = "status"  // of HTTP, or of an exit
+	KeyStream       = "stream"  // of a message log
 	KeyTook         = "took"    // how long something has taken
 	KeyTopic        = "topic"
 	KeyWanted       = "wanted" // revision that a view should have reached
