@@ -11,7 +11,7 @@ import (
 // writes, are good until the next Step.
 type Action interface{ action() }
 
-// Propose: send a write to the registry and tell of the answer by [Answered]. Attempt is 1 at
+// Propose asks the caller to send a write to the registry and tell of the answer by [Answered]. Attempt is 1 at
 // first; a write in doubt is proposed again, unchanged, and then the caller waits a while
 // before it sends, longer with each attempt.
 type Propose struct {
@@ -19,7 +19,7 @@ type Propose struct {
 	Attempt int
 }
 
-// Fetch: read from the engine and answer by [Fetched]. One fetch is under way for a run.
+// Fetch asks the caller to read from the engine and answer by [Fetched]. One fetch is under way for a run.
 type Fetch struct {
 	Run       uint64
 	Partition Partition
@@ -29,7 +29,7 @@ type Fetch struct {
 	Max       int
 }
 
-// Dispatch: hand a message to a member of a lane that is in this process.
+// Dispatch asks the caller to hand a message to a member of a lane that is in this process.
 type Dispatch struct {
 	Run    uint64
 	Cursor lane.Name
@@ -40,7 +40,7 @@ type Dispatch struct {
 	Reason      lane.Reason
 }
 
-// Withdraw: a run was given up. What its consumers still hold is no longer theirs; what they
+// Withdraw tells that a run was given up. What its consumers still hold is no longer theirs; what they
 // say of it is passed over, and so is what is still being fetched for it. In is empty, or
 // how many messages were still with consumers.
 type Withdraw struct {
@@ -50,7 +50,7 @@ type Withdraw struct {
 	Why    Why
 }
 
-// Requeue: append the message to the group's retry topic, to be given out after its delay,
+// Requeue asks the caller to append the message to the group's retry topic, to be given out after its delay,
 // and tell of it by [Settled] once it is stored. It carries its color, attempts, error and
 // origin, and an ID by which a copy is known.
 type Requeue struct {
@@ -59,7 +59,7 @@ type Requeue struct {
 	*Message
 }
 
-// Bury: append the message to the group's dead-letter topic and tell of it by [Settled] once
+// Bury asks the caller to append the message to the group's dead-letter topic and tell of it by [Settled] once
 // it is stored.
 type Bury struct {
 	Run    uint64
@@ -78,22 +78,22 @@ const (
 	BuryStrictUnknown BuryReason = "strict-lane-unknown"
 )
 
-// Resolve: turn a group's start into an offset, and answer by [Resolved].
+// Resolve asks the caller to turn a group's start into an offset, and answer by [Resolved].
 type Resolve struct {
 	Partition Partition
 	Start     Start
 }
 
-// Arm: tell of a timer by [Fired] after a while. An earlier one of the same name is replaced.
+// Arm asks the caller to tell of a timer by [Fired] after a while. An earlier one of the same name is replaced.
 type Arm struct {
 	Timer Timer
 	After time.Duration
 }
 
-// Disarm: forget a timer.
+// Disarm asks the caller to forget a timer.
 type Disarm struct{ Timer Timer }
 
-// Mirror: tell the engine the lowest unsettled offset of a cursor. It may be left out.
+// Mirror asks the caller to tell the engine the lowest unsettled offset of a cursor. It may be left out.
 type Mirror struct {
 	Partition Partition
 	Cursor    lane.Name
@@ -113,7 +113,7 @@ const (
 	AlarmHandover     AlarmKind = "handover-cut" // a release did not wait for what is in flight any longer
 )
 
-// Alarm: tell people.
+// Alarm asks the caller to tell people.
 type Alarm struct {
 	Kind      AlarmKind
 	Partition Partition
@@ -122,10 +122,10 @@ type Alarm struct {
 	Count     int64 // so many of them (messages of other cursors may be among them); AlarmHandover: messages in flight
 }
 
-// Moved: moves that were proposed have taken place.
+// Moved tells that moves that were proposed have taken place.
 type Moved struct{ *Write }
 
-// Refused: a write did not take place. Its moves are looked at anew.
+// Refused tells that a write did not take place. Its moves are looked at anew.
 type Refused struct{ *Write }
 
 // Stopped follows [Stop] when every cursor is released. Nothing follows it.

@@ -1,13 +1,10 @@
 package consume
 
 import (
-	"strings"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
 )
-
-func compareNames(a, b lane.Name) int { return strings.Compare(string(a), string(b)) }
 
 // propose sends a write. It is the partition's only one until it is answered.
 func (c *Core) propose(p *partition, w *Write) {

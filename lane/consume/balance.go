@@ -65,7 +65,7 @@ func preferRoom(able []seat, room string) []seat {
 // leastLoaded is the session that has the fewest cursors; of several, the first from the
 // salt's place on.
 func leastLoaded(able []seat, load map[string]int, salt uint32) string {
-	first := int(salt % uint32(len(able))) //nolint:gosec // a process has fewer sessions than that
+	first := int(salt % uint32(len(able)))
 	least := able[first].session
 	for i := range able {
 		if s := able[(first+i)%len(able)]; load[s.session] < load[least] {

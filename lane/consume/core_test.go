@@ -19,13 +19,13 @@ type rig struct {
 	notes   map[lane.Name]StoredNote
 	log     []*Message
 	pending []Event
-	fetch   *Fetch // the main cursor's, waiting at the log's end
 	fetches map[uint64]*Fetch
 	trace   []string
 	out     []*Dispatch
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
+	t.Helper()
 	cfg.Group = "billing"
 	cfg.Topics = []Topic{{Name: "orders", Partitions: 1}}
 	c, err := NewCore(cfg)
@@ -251,6 +251,7 @@ type drive struct {
 }
 
 func newDrive(t testing.TB, n int) *drive {
+	t.Helper()
 	r := newRig(t, Config{})
 	r.join("e1", lane.Baseline)
 	d := &drive{r: r, out: make([]int64, 0, n)}

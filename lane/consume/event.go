@@ -11,39 +11,39 @@ import (
 // what it points to: views, records and messages are not changed afterwards.
 type Event interface{ event() }
 
-// Opened: a session was opened, at the start or after [LeaseLost]. Before it is told of a
+// Opened tells that a session was opened, at the start or after [LeaseLost]. Before it is told of a
 // session that follows a lost one, a Core is told of every record of the group as read from
 // the registry itself after it was in reach again ([Recorded] with Fresh), and the old
 // session was deleted.
 type Opened struct{ Session string }
 
-// LeaseLost: the session can not be renewed, and may have run out by the process's own
+// LeaseLost tells that the session can not be renewed, and may have run out by the process's own
 // clock: last renewal sent + TTL − margin. It is told as soon as a clock shows it, and
 // always before any event by which something could be used that was fetched until then.
 type LeaseLost struct{}
 
-// Joined: a member of this process joined. Left: it left; the registry is told of it first,
-// or at once.
-type (
-	Joined struct{ Member Member }
-	Left   struct{ Member string }
-)
+// Joined tells that a member of this process joined.
+type Joined struct{ Member Member }
 
-// Viewed: the picture of the registry is another one.
+// Left tells that a member of this process left. The registry is told of it first, or at
+// the same time.
+type Left struct{ Member string }
+
+// Viewed tells that the picture of the registry is another one.
 type Viewed struct{ View *View }
 
-// Reached: the last view and the records that were told of are how the registry was at this
+// Reached tells that the last view and the records that were told of are how the registry was at this
 // revision, too.
 type Reached struct{ Revision uint64 }
 
-// Recorded: a record is as it is at a revision. Records of lower revision than what is known
+// Recorded tells that a record is as it is at a revision. Records of lower revision than what is known
 // are passed over.
 type Recorded struct {
 	Stored
 	Fresh bool // read from the registry itself after a lost lease
 }
 
-// Partitioned: a topic has so many partitions. Rooms may name a room for each, whose members
+// Partitioned tells that a topic has so many partitions. Rooms may name a room for each, whose members
 // are to be preferred.
 type Partitioned struct {
 	Topic string
@@ -58,7 +58,7 @@ type Resolved struct {
 	Epoch     string
 }
 
-// Answered: a write was answered, or no answer came (Doubt).
+// Answered tells that a write was answered, or no answer came (Doubt).
 type Answered struct {
 	Write uint64
 	Answer
@@ -72,21 +72,21 @@ type Fetched struct {
 	Batch
 }
 
-// Settled: a message that was dispatched is settled: acknowledged, filtered out, or stored
+// Settled tells that a message that was dispatched is settled: acknowledged, filtered out, or stored
 // durably in the retry or dead-letter topic.
 type Settled struct {
 	Run    uint64
 	Offset int64
 }
 
-// Returned: a consumer gave a message back unsettled. It is dispatched again, by this holder
+// Returned tells that a consumer gave a message back unsettled. It is dispatched again, by this holder
 // or by the next one.
 type Returned struct {
 	Run    uint64
 	Offset int64
 }
 
-// Failed: a consumer could not do its work on a message. It is retried later by way of the
+// Failed tells that a consumer could not do its work on a message. It is retried later by way of the
 // retry topic, or goes to the dead-letter topic.
 type Failed struct {
 	Run    uint64
@@ -94,11 +94,11 @@ type Failed struct {
 	Error  string
 }
 
-// Fired: a timer that was armed has run out. One that was armed anew or disarmed since then
+// Fired tells that a timer that was armed has run out. One that was armed anew or disarmed since then
 // must not be told of.
 type Fired struct{ Timer Timer }
 
-// Stop: the process stops consuming; its members leave at the same time. All cursors are
+// Stop tells that the process stops consuming; its members leave at the same time. All cursors are
 // released; [Stopped] follows, but not while the registry does not answer: who waits for it
 // gives up after a while, and the session's end does the rest.
 type Stop struct{}

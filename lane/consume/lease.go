@@ -44,7 +44,7 @@ func (r *Runner) reopen(ctx context.Context, id string) {
 	for n := 0; ; n++ {
 		records, err := r.o.Registry.Records(ctx, r.o.Config.Group)
 		if err == nil {
-			r.box.put(input{do: func() { r.reopened(id, records) }})
+			r.box.put(input{do: func() { r.reopened(id, records) }}) //nolint:contextcheck // the loop does it, with the runner's own
 			return
 		}
 		if !sleep(ctx, backoff(n)) {
@@ -95,7 +95,7 @@ func (r *Runner) join(ctx context.Context, m Member) {
 		err := r.o.Registry.Join(call, r.o.Config.Group, m)
 		cancel()
 		if err == nil {
-			r.box.put(input{do: func() { r.joined(m) }})
+			r.box.put(input{do: func() { r.joined(m) }}) //nolint:contextcheck // the loop does it, with the runner's own
 			return
 		}
 		if !sleep(ctx, backoff(n)) {

@@ -152,11 +152,6 @@ func (b *draft) note(r *run) {
 	r.changed = false
 }
 
-// releasing reports whether the write releases a cursor.
-func (b *draft) releasing(cursor lane.Name) bool {
-	return slices.ContainsFunc(b.write.Moves, func(m Move) bool { return m.Cursor == cursor && m.Kind == Release })
-}
-
 // main is the run of main where it may split, merge and take colors for the baseline.
 func (b *draft) main() *run {
 	r := b.p.main

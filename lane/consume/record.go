@@ -136,17 +136,6 @@ func (n *Note) Settled(offset int64) bool {
 	return !left
 }
 
-func (n *Note) clone() *Note {
-	c := *n
-	c.Left = slices.Clone(n.Left)
-	return &c
-}
-
-// same reports whether two notes say the same.
-func (n *Note) same(o *Note) bool {
-	return n.Pos == o.Pos && n.Doubtful == o.Doubtful && slices.Equal(n.Left, o.Left)
-}
-
 // fields are those of a persisted form that this version does not know.
 type fields map[string]json.RawMessage
 

@@ -145,7 +145,7 @@ func (r *Runner) loop(ctx context.Context) error {
 		select {
 		case <-r.box.wake:
 			in := r.box.take()
-			r.checkLease() // before anything that was fetched is used
+			r.checkLease() //nolint:contextcheck // before anything that was fetched is used; what it starts ends with the runner
 			for _, in := range in {
 				r.handle(in)
 			}
@@ -155,7 +155,7 @@ func (r *Runner) loop(ctx context.Context) error {
 			t := time.NewTimer(r.core.cfg.HandoverTimeout + moveTimeout)
 			defer t.Stop()
 			deadline = t.C
-			r.step(&Stop{})
+			r.step(&Stop{}) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
 		case <-deadline:
 			return errors.New("consume: not every cursor was released in time: they are free when the session ends")
 		}

@@ -58,7 +58,7 @@ func CheckEngine(ctx context.Context, open func() (Engine, error), names ...stri
 		e, err := open()
 		if err == nil {
 			err = c.run(ctx, e)
-			_ = e.Source.Close()
+			_ = e.Close()
 		}
 		if err != nil {
 			failed[c.name] = err
@@ -164,7 +164,7 @@ func checkBatch(b *consume.Batch, p consume.Partition, from int64, f consume.Fil
 }
 
 func checkTopics(ctx context.Context, e Engine) error {
-	if _, err := e.Source.Partitions(ctx, "nobody"); !errors.Is(err, consume.ErrNoTopic) {
+	if _, err := e.Partitions(ctx, "nobody"); !errors.Is(err, consume.ErrNoTopic) {
 		return fmt.Errorf("partitions of a topic that is not there: %w", orNil(err))
 	}
 	if _, err := e.Describe(ctx, "nobody"); !errors.Is(err, consume.ErrNoTopic) {
@@ -189,7 +189,7 @@ func checkTopics(ctx context.Context, e Engine) error {
 	if err := e.Ensure(ctx, consume.TopicSpec{Name: "orders", Partitions: 2}); err != nil {
 		return fmt.Errorf("ensure what is there with other partitions: %w", err)
 	}
-	n, err := e.Source.Partitions(ctx, "orders")
+	n, err := e.Partitions(ctx, "orders")
 	if err != nil || n != 3 {
 		return fmt.Errorf("%d partitions, want 3: %w", n, orNil(err))
 	}

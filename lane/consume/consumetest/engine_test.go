@@ -22,7 +22,7 @@ func memory() consumetest.Engine {
 func TestMemoryEngine(t *testing.T) {
 	consumetest.RunEngine(t, func(t *testing.T) consumetest.Engine {
 		e := memory()
-		t.Cleanup(func() { _ = e.Source.Close() })
+		t.Cleanup(func() { _ = e.Close() })
 		return e
 	})
 }

@@ -231,7 +231,7 @@ func checkCrash(ctx context.Context, e Engine) error {
 			return fmt.Errorf("epoch %q became %q by a crash: %w", b.Epoch, after.Epoch, orNil(err))
 		}
 	}
-	return e.Source.Close()
+	return e.Close()
 }
 
 func checkRecreated(ctx context.Context, e Engine) error {
@@ -281,7 +281,7 @@ func checkClosed(ctx context.Context, e Engine) error {
 			at = b.Next
 		}
 	}()
-	if err := e.Source.Close(); err != nil {
+	if err := e.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	if err := <-waiting; !errors.Is(err, consume.ErrClosed) {
@@ -290,7 +290,7 @@ func checkClosed(ctx context.Context, e Engine) error {
 	if err := e.Append(ctx, note(zero, "", "x")); !errors.Is(err, consume.ErrClosed) {
 		return fmt.Errorf("append after close: %w", orNil(err))
 	}
-	if err := e.Source.Close(); err != nil {
+	if err := e.Close(); err != nil {
 		return fmt.Errorf("close again: %w", err)
 	}
 	return nil
