@@ -278,9 +278,10 @@ func (r *Runner) fetch(f Fetch) {
 		t = newTail(r.o.Source, f.Partition)
 		r.tails[f.Partition] = t
 	}
+	first := !w.fetched
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
-		b, err := t.read(ctx, f.From, f.Filter, f.Max)
+		b, err := t.read(ctx, f.From, f.Filter, f.Max, first)
 		cancel()
 		e := &Fetched{Run: f.Run, Failed: err != nil, Batch: b}
 		if err != nil {
@@ -289,7 +290,7 @@ func (r *Runner) fetch(f Fetch) {
 				return
 			}
 		} else {
-			w.misses = 0
+			w.misses, w.fetched = 0, true
 		}
 		if w.ctx.Err() == nil {
 			r.post(e)

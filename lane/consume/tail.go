@@ -42,15 +42,19 @@ func newTail(src Source, p Partition) *tail {
 	return &tail{src: src, p: p, last: map[lane.Name]int64{}, waiting: map[lane.Name][]chan struct{}{}}
 }
 
-// read is Source.Read for a cursor.
-func (t *tail) read(ctx context.Context, from int64, f Filter, most int) (Batch, error) {
+// read is Source.Read for a cursor. The first read of a run goes to the engine: what main has
+// read may be older than what the run was told of the log, and its ends with it.
+func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first bool) (Batch, error) {
 	if f.All {
 		return t.readAll(ctx, from, most)
+	}
+	if first {
+		return t.readColor(ctx, from, f, most)
 	}
 	for {
 		b, wait, ok := t.have(from, f.Color, most)
 		if !ok {
-			return t.src.Read(ctx, t.p, from, f, most)
+			return t.readColor(ctx, from, f, most)
 		}
 		if wait == nil {
 			return b, nil
@@ -91,6 +95,19 @@ func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error)
 	return b, err
 }
 
+// readColor reads one color from the engine, which also shows how far the log goes by now.
+func (t *tail) readColor(ctx context.Context, from int64, f Filter, most int) (Batch, error) {
+	b, err := t.src.Read(ctx, t.p, from, f, most)
+	if err == nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if b.Bounds.Epoch == t.bounds.Epoch {
+			t.bounds.First, t.bounds.End = max(t.bounds.First, b.Bounds.First), max(t.bounds.End, b.Bounds.End)
+		}
+	}
+	return b, err
+}
+
 // keep takes in what was read. Reads that do not follow on what there is begin it anew.
 func (t *tail) keep(from int64, b *Batch) {
 	if from != t.next || b.Bounds.Epoch != t.bounds.Epoch || len(t.last) > tailColors {
@@ -98,7 +115,12 @@ func (t *tail) keep(from int64, b *Batch) {
 		clear(t.last)
 		t.wakeAll()
 	}
-	t.next, t.bounds = b.Next, b.Bounds
+	if b.Bounds.Epoch == t.bounds.Epoch { // a color's read may have seen more since
+		t.bounds.First, t.bounds.End = max(t.bounds.First, b.Bounds.First), max(t.bounds.End, b.Bounds.End)
+	} else {
+		t.bounds = b.Bounds
+	}
+	t.next = b.Next
 	for _, m := range b.Messages {
 		if m.Color == Main {
 			continue

@@ -93,3 +93,68 @@ func TestOneReader(t *testing.T) {
 		_ = s.engine.Close()
 	})
 }
+
+// held is an engine whose reads of everything wait while it is held, as on a machine that is
+// busy.
+type held struct {
+	consume.Source
+	on   atomic.Bool
+	free chan struct{}
+}
+
+func (h *held) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
+	if f.All && h.on.Load() {
+		<-h.free
+	}
+	return h.Source.Read(ctx, p, from, f, most)
+}
+
+// TestStaleTail: a cursor that comes from another process, which has seen more of the log than
+// main here has, does not take the end that main saw for the log's.
+func TestStaleTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		if err := s.registry.CreateLane("green", ""); err != nil {
+			t.Fatal(err)
+		}
+		src := &held{Source: s.engine, free: make(chan struct{})}
+		var got atomic.Int64
+		r, err := consume.NewRunner(consume.Options{
+			Config: consume.Config{Group: "billing", Topics: []consume.Topic{{Name: "orders", Partitions: 64, Retry: "orders-retry", Dead: "orders-dead"}}},
+			Source: src, Topics: s.engine, Registry: s.registry.Connect(),
+			Members: []consume.Member{{ID: "e1", Topics: []string{"orders"}}},
+			Handle: func(context.Context, *consume.Delivery) error {
+				got.Add(1)
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		e2 := s.start("e2", "green", func(ctx context.Context, _ *consume.Delivery) error {
+			<-ctx.Done()
+			return consume.ErrReturn
+		})
+		time.Sleep(time.Second)
+		s.append(100, "green")
+		time.Sleep(time.Second)
+		src.on.Store(true)
+		time.Sleep(2 * time.Second) // main's read ends, the next one is held
+		s.append(100, "green")
+		time.Sleep(time.Second)
+		e2.stop(t)
+		time.Sleep(time.Second)
+		close(src.free)
+		time.Sleep(10 * time.Second)
+		if n := got.Load(); n != 200 {
+			t.Errorf("%d of the 200 messages of the lane that went came to the baseline", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -15,7 +15,9 @@ type worker struct {
 	ctx    context.Context //nolint:containedctx // of the run; stop ends it
 	cancel context.CancelFunc
 	misses int // fetches that failed one after the other; of the one fetch under way
-	seed   maphash.Seed
+	// fetched says that a fetch succeeded; like misses it is of the one fetch under way.
+	fetched bool
+	seed    maphash.Seed
 
 	mu     sync.Mutex
 	closed bool
