@@ -69,6 +69,9 @@ type Answered struct {
 type Fetched struct {
 	Run    uint64
 	Failed bool
+	// Cached: the batch comes from what was read for another cursor before, so its bounds
+	// may be older than the fetch and are not looked at.
+	Cached bool
 	Batch
 }
 

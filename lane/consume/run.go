@@ -114,13 +114,18 @@ func (c *Core) fetched(e *Fetched) {
 		c.advance(r)
 		return
 	}
-	p.bounds = e.Bounds
-	if p.halted || p.truncated(r) {
-		c.halt(p)
+	if p.halted {
 		return
 	}
-	p.sawEnd(r.asked)
-	c.missing(r, e.Bounds.First)
+	if !e.Cached {
+		p.bounds = e.Bounds
+		if p.truncated(r) {
+			c.halt(p)
+			return
+		}
+		p.sawEnd(r.asked)
+		c.missing(r, e.Bounds.First)
+	}
 	r.buf, r.seen = e.Messages, max(e.Next, r.seen)
 	c.advance(r)
 }

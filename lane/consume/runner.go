@@ -281,9 +281,9 @@ func (r *Runner) fetch(f Fetch) {
 	first := !w.fetched
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
-		b, err := t.read(ctx, f.From, f.Filter, f.Max, first)
+		b, cached, err := t.read(ctx, f.From, f.Filter, f.Max, first)
 		cancel()
-		e := &Fetched{Run: f.Run, Failed: err != nil, Batch: b}
+		e := &Fetched{Run: f.Run, Failed: err != nil, Cached: cached, Batch: b}
 		if err != nil {
 			w.misses++
 			if !sleep(w.ctx, backoff(w.misses)) {

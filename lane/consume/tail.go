@@ -42,22 +42,21 @@ func newTail(src Source, p Partition) *tail {
 	return &tail{src: src, p: p, last: map[lane.Name]int64{}, waiting: map[lane.Name][]chan struct{}{}}
 }
 
-// read is Source.Read for a cursor. The first read of a run goes to the engine: what main has
-// read may be older than what the run was told of the log, and its ends with it.
-func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first bool) (Batch, error) {
+// read is Source.Read for a cursor; cached says that the batch was read before. The first
+// read of a run goes to the engine: what main has read may be older than what the run was
+// told of the log, and its ends with it.
+func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first bool) (b Batch, cached bool, err error) {
 	if f.All {
-		return t.readAll(ctx, from, most)
+		b, err = t.readAll(ctx, from, most)
+		return b, false, err
 	}
-	if first {
-		return t.readColor(ctx, from, f, most)
-	}
-	for {
+	for !first {
 		b, wait, ok := t.have(from, f.Color, most)
 		if !ok {
-			return t.readColor(ctx, from, f, most)
+			break
 		}
 		if wait == nil {
-			return b, nil
+			return b, true, nil
 		}
 		patience := time.NewTimer(tailPatience)
 		select {
@@ -69,15 +68,13 @@ func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first b
 			patience.Stop()
 			t.forget(f.Color, wait)
 			if b, ok := t.none(from, f.Color); ok {
-				return b, nil
+				return b, true, nil
 			}
-			b, _, ok := t.have(from, f.Color, most)
-			if !ok {
-				b = Batch{Next: from}
-			}
-			return b, nil
+			return Batch{Next: from}, true, nil // the next read has it
 		}
 	}
+	b, err = t.readColor(ctx, from, f, most)
+	return b, false, err
 }
 
 func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error) {

@@ -60,6 +60,9 @@ func sweep(from, n uint64, cfg Config) (Coverage, *Result) {
 	return total, worst
 }
 
+// shortSeeds are run for every commit; how often what occurs is not looked at then.
+const shortSeeds = 500
+
 // TestSimulation runs many histories, each checked as a whole; and checks that all kinds of
 // moves and faults were among them.
 func TestSimulation(t *testing.T) {
@@ -67,6 +70,9 @@ func TestSimulation(t *testing.T) {
 	full := n == 0
 	if full {
 		n = ciSeeds
+	}
+	if full && testing.Short() {
+		n, full = shortSeeds, false
 	}
 	if *surveyFlag {
 		survey(t, *fromFlag, n)
