@@ -68,6 +68,7 @@ func (hello) Greet(ctx context.Context, in *hellopb.GreetRequest) (*hellopb.Gree
 
 func serveHello(ctx context.Context, listener net.Listener) error {
 	// The options take the color of calls into their contexts.
+	//nolint:contextcheck // calls have contexts of their own
 	server := grpc.NewServer(lanegrpc.ServerOptions()...)
 	hellopb.RegisterHelloServer(server, hello{})
 	go func() {

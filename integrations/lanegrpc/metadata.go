@@ -2,6 +2,7 @@ package lanegrpc
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 
@@ -40,15 +41,17 @@ func (c *serverConfig) headers(ctx context.Context) lane.Carrier {
 
 // incomingKey asks grpc for the metadata of a context that notes by which key it was asked.
 func incomingKey() any {
-	asked := &asked{Context: context.Background()}
+	asked := &asked{}
 	metadata.ValueFromIncomingContext(asked, lane.Header)
 	return asked.key
 }
 
-type asked struct {
-	context.Context //nolint:containedctx // it is one
-	key             any
-}
+// asked is a context that never ends and has nothing but what it was asked for.
+type asked struct{ key any }
+
+func (*asked) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*asked) Done() <-chan struct{}                   { return nil }
+func (*asked) Err() error                              { return nil }
 
 // Value implements context.Context.
 func (a *asked) Value(key any) any {
