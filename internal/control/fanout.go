@@ -119,9 +119,13 @@ type watcher struct {
 	slow   bool      // its last write took long
 	ended  bool      // it missed changes that the history does not have
 	due    bool      // progress is to be told, at whatever revision
-	asked  bool      // a renewal waits to see progress to wanted
+	asked  uint64    // renewals that want to see progress to wanted
+	told   uint64    // so many of them have
 	wanted uint64
 }
+
+// owes reports whether a renewal waits for progress that can be told at a revision.
+func (w *watcher) owes(rev uint64) bool { return w.asked > w.told && rev >= w.wanted }
 
 type watchState int
 
@@ -371,7 +375,8 @@ func (h *hub) progress(session string, rev uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.bySession[session] {
-		w.wanted, w.asked = max(w.wanted, rev), true
+		w.wanted = max(w.wanted, rev)
+		w.asked++
 		if h.rev >= w.wanted {
 			h.rouse(w)
 		} else {
@@ -393,6 +398,7 @@ type portion struct {
 	lines     [][]byte
 	rev       uint64 // what the view has reached, if tell
 	tell      bool   // progress
+	asked     uint64 // renewals that it answers
 	compacted bool   // what comes next is no longer there
 	next      uint64 // index of the first change that is left
 	turn      uint64
@@ -404,7 +410,7 @@ type portion struct {
 func (h *hub) take(w *watcher) portion {
 	h.mu.Lock()
 	end, first, list, g := w.group.end, h.first, h.history, w.group
-	p := portion{rev: h.rev, next: h.end(), tell: w.due || w.asked && h.rev >= w.wanted}
+	p := portion{rev: h.rev, next: h.end(), tell: w.due || w.owes(h.rev), asked: w.asked}
 	at := w.at
 	p.compacted = w.ended || at < end && at < first
 	w.turn++
@@ -440,9 +446,11 @@ func (h *hub) done(w *watcher, p portion) {
 	w.at, w.slow = p.next, p.slow
 	if p.tell {
 		w.due = false
-		w.asked = w.asked && w.wanted > p.rev
+		if w.wanted <= p.rev { // not those that came while this was sent
+			w.told = p.asked
+		}
 	}
-	if w.at < w.group.end || w.ended || w.due || w.asked && h.rev >= w.wanted {
+	if w.at < w.group.end || w.ended || w.due || w.owes(h.rev) {
 		h.turns.queue(w)
 		return
 	}
