@@ -41,6 +41,13 @@ func (w *watch) picture(had map[string]string) map[string]string {
 	}
 }
 
+// shown is a lane as a replica shows it.
+func shown(r *replica, name string) (l laneclient.Lane) {
+	r.t.Helper()
+	r.must(http.StatusOK, &l, "GET", "/v1/lanes/"+name, nil)
+	return l
+}
+
 // TestRestartedReplicaKnowsHistory: a client that was some hundreds of revisions
 // behind when the control plane was started again goes on from where it was.
 func TestRestartedReplicaKnowsHistory(t *testing.T) {
@@ -93,6 +100,7 @@ func TestRestartedReplicaKnowsHistory(t *testing.T) {
 	do("instances/s6/x", "")                                                                                           // and goes
 	do("lanes/green", `{"name":"green","generation":1,"state":"ended","ttl":"72h","ended_at":"2099-01-01T00:00:00Z"}`) // so does the rule's status
 	again := startOver(t, s, control.Config{})
+	again.until("lanes ready", func() bool { return shown(again, "blue").State == "ready" }) // nothing changes from then on
 	for n, sel := range selects {
 		now := again.watch(sel).picture(nil)
 		got := again.watch(fmt.Sprintf("%s&from=%d", sel, from[n])).picture(before[n])
