@@ -228,15 +228,22 @@ func (c *Core) whyNot(h Holder) Why {
 }
 
 // renew takes under the present session what this process runs under one that it lost. The
-// run goes on: nobody else has held the cursor since, or the record would say so.
+// run goes on: nobody else has held the cursor since, or the record would say so. Main is
+// first: a color of the baseline is run by main's holder only.
 func (c *Core) renew(b *draft) {
-	b.p.runs(func(r *run) {
+	renew := func(r *run) {
 		if r.session == c.session || r.stopping || b.full() {
 			return
 		}
 		b.note(r)
 		b.take(r.cursor, r.lane, Holder{Session: r.session}, WhyNewSession)
-	})
+	}
+	if b.p.main != nil {
+		renew(b.p.main)
+	}
+	for _, r := range b.p.colors {
+		renew(r)
+	}
 }
 
 func (b *draft) take(cursor, to lane.Name, from Holder, why Why) {
