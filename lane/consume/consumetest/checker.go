@@ -26,6 +26,7 @@ type checker struct {
 	counts    checkCounts
 	judged    map[lane.Name]int // messages that the last look has judged, by color
 	skipped   map[lane.Name]int // and those that it had nothing to say of
+	ids       map[string]string
 }
 
 // checkCounts are figures for coverage.
@@ -50,6 +51,10 @@ type actor struct {
 	policy   consume.LossPolicy
 	sessions []string // that it had, the present one last
 	lost     bool
+	said     bool // that it is
+	cursors  map[uint64]lane.Name
+	wrote    map[uint64]consume.Partition
+	asked    map[uint64]*term
 	dead     bool
 	view     *consume.View
 	members  []consume.Member
@@ -77,6 +82,8 @@ type checkPart struct {
 	alarms   [][2]int64            // what is gone, by what was said
 	losses   int
 	start    int64
+	doubtEnd int64              // a first dispatch at or above it is not flagged
+	open     map[lane.Name]bool // cursors of a lost holder whose next one has not seen the end
 	overs    map[lane.Name]bool // strict colors that were buried with good reason
 }
 
@@ -101,6 +108,7 @@ type fate struct {
 	settled bool
 	gone    bool // deleted, or before the group's start
 	unread  bool // it was deleted by retention
+	maybe   bool // dispatched before a reset, perhaps
 	foreign bool // the group's filter does not want it
 	hands   []handed
 }
@@ -112,6 +120,7 @@ type handed struct {
 	lane   lane.Name
 	at     time.Duration
 	zombie bool
+	stored bool // its copy is on its way
 	lost   bool // its session ended, or its cursor was taken
 	state  handState
 }
@@ -130,7 +139,7 @@ const (
 func newChecker(groups []consume.Config, _ bool) *checker {
 	k := &checker{
 		ancestors: map[lane.Name]map[lane.Name]bool{}, endedOnce: map[lane.Name]bool{}, endedAt: map[lane.Name]bool{},
-		known: map[lane.Name]bool{}, forced: map[string]bool{},
+		ids: map[string]string{}, known: map[lane.Name]bool{}, forced: map[string]bool{},
 		clock: func() (time.Duration, int) { return 0, 0 },
 	}
 	for _, cfg := range groups {
@@ -164,7 +173,7 @@ func (g *checkGroup) part(id consume.Partition) *checkPart {
 	if p == nil {
 		p = &checkPart{
 			g: g, id: id, notes: map[lane.Name]*consume.Note{}, terms: map[lane.Name]*term{},
-			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{},
+			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{}, open: map[lane.Name]bool{},
 		}
 		g.parts[id] = p
 		g.order = append(g.order, p)
@@ -193,7 +202,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{},
+		fetching: map[uint64]bool{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a
@@ -341,7 +350,9 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 		}
 		p.alarmed = true
 		a.halted[al.Partition] = true
-	case consume.AlarmRegistry, consume.AlarmRegistryBack, consume.AlarmHandover:
+	case consume.AlarmRegistry:
+		a.said = true
+	case consume.AlarmRegistryBack, consume.AlarmHandover:
 	}
 }
 
@@ -404,12 +415,25 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 	switch e := e.(type) {
 	case *consume.Fetched:
 		delete(a.fetching, e.Run)
+		if p := a.runs[e.Run]; p != nil && !e.Failed {
+			c := a.cursors[e.Run]
+			if t := a.asked[e.Run]; len(p.open) > 0 {
+				p.doubtEnd = max(p.doubtEnd, e.Bounds.End)
+				if t != nil && t == p.terms[c] && slices.Contains(a.sessions, t.session) {
+					delete(p.open, c)
+				}
+			}
+		}
+	case *consume.Answered:
+		if id, sent := a.wrote[e.Write]; sent && e.Outcome == consume.Conflict {
+			a.learned[id] = max(a.learned[id], e.Revision)
+		}
 	case *consume.Recorded:
 		a.learned[e.Partition] = max(a.learned[e.Partition], e.Revision)
 	case *consume.Viewed:
 		k.viewed(a, now, e.View)
 	case *consume.LeaseLost:
-		a.lost = true
+		a.lost, a.said = true, false
 	case *consume.Opened:
 		a.lost = false
 	case *consume.Settled:

@@ -1,6 +1,7 @@
 package consumetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,10 +33,13 @@ func (k *checker) fetches(a *actor, f *consume.Fetch) {
 		k.fail("FETCH", "%s fetches from %s, whose log it said is another one", a.name, f.Partition)
 	}
 	a.fetching[f.Run] = true
+	a.cursors[f.Run] = f.Cursor
+	a.asked[f.Run] = a.runs[f.Run].terms[f.Cursor]
 }
 
 // proposed is told of every write before it is sent for the first time.
 func (k *checker) proposed(a *actor, w *consume.Write) {
+	a.wrote[w.ID] = w.Partition
 	switch {
 	case a.lost:
 		k.fail("MOVE", "%s proposes %s though its lease may have run out", a.name, describeWrite(w))
@@ -82,7 +86,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 	case color.Strict() && d.Lane != color:
 		k.fail("I2", "%s dispatches %s, of a strict lane, to %q", a.name, describe(d.Message), d.Lane)
 	case !slices.ContainsFunc(a.members, func(m consume.Member) bool {
-		return m.Lane == d.Lane && slices.Contains(m.Topics, topic)
+		return m.Lane == d.Lane && slices.Contains(m.Topics, topic) && (m.Lane == lane.Baseline || a.lost || a.view.Lanes[m.Lane].Generation <= m.Generation && !a.view.Lanes[m.Lane].Ended)
 	}):
 		k.fail("I2", "%s dispatches %s to %q, where it has no member for %s", a.name, describe(d.Message), d.Lane, topic)
 	case d.Cursor != consume.Main && d.Cursor != color:
@@ -107,7 +111,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 			k.fail("I2", "%s, without the registry, dispatches %s, whose lane may be a new one", a.name, describe(d.Message))
 			return
 		}
-	} else if a.lost || len(a.sessions) == 0 || !a.view.Sessions[a.sessions[len(a.sessions)-1]] {
+	} else if d.Cursor != consume.Main && (a.lost || len(a.sessions) == 0 || !a.view.Sessions[a.sessions[len(a.sessions)-1]]) {
 		return // without a session it goes on as before
 	}
 	if o, _ := rightfulOwner(a.view.Lanes, a.view.Members, func(s string) bool { return a.view.Sessions[s] }, topic, color); o != d.Lane {
@@ -317,6 +321,9 @@ func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 // requeued is told of a message that is to be retried.
 func (k *checker) requeued(a *actor, run uint64, offset int64, m *consume.Message) {
 	p := a.runs[run]
+	if a.lost && !a.said {
+		k.fail("ALARM", "%s does not say that the registry is lost", a.name)
+	}
 	if p == nil || p.find(offset) == nil {
 		k.fail("RETRY", "%s retries offset %d of run %d, which it has not", a.name, offset, run)
 		return
@@ -330,9 +337,37 @@ func (k *checker) requeued(a *actor, run uint64, offset int64, m *consume.Messag
 		k.fail("RETRY", "%s retries %s in topic %s", a.name, describe(was), m.Partition.Topic)
 	case was.Attempt >= len(delays) || m.Delay != delays[was.Attempt]:
 		k.fail("RETRY", "%s retries %s after %v", a.name, describe(was), m.Delay)
+	case !k.follows(a, p, run, was, m) || m.Error != "no":
+		k.fail("RETRY", "%s retries %s with another content, origin or ID: %+v %+v", a.name, describe(was), m, m.Origin)
 	case !k.isStoring(a, p, run, offset):
 		k.fail("RETRY", "%s retries %s, which did not fail", a.name, describe(was))
 	}
+}
+
+// follows checks a copy against what it is a copy of, and that there is one.
+func (k *checker) follows(a *actor, p *checkPart, run uint64, was, m *consume.Message) bool {
+	want := consume.Origin{Partition: was.Partition, Offset: was.Offset}
+	if was.Origin != nil {
+		want = *was.Origin
+	}
+	want.Group = p.g.cfg.Group
+	of := fmt.Sprintf("%s %s %d %d", want.Group, was.Partition, was.Offset, was.Attempt)
+	if k.ids[m.ID] == "" {
+		k.ids[m.ID] = of
+	}
+	f := p.find(was.Offset)
+	for i := range f.hands {
+		h := &f.hands[i]
+		if h.by == a && h.run == run && h.state == storing {
+			want.Lane = h.lane
+			if h.stored {
+				return false
+			}
+			h.stored = true
+			break
+		}
+	}
+	return string(m.Value) == string(was.Value) && string(m.Key) == string(was.Key) && *m.Origin == want && k.ids[m.ID] == of
 }
 
 func (k *checker) isStoring(a *actor, p *checkPart, run uint64, offset int64) bool {
@@ -353,6 +388,10 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		k.fail("RETRY", "%s buries %s as %s", a.name, describe(f.msg), describe(b.Message))
 		return
 	}
+	if a.lost && b.Why != consume.BuryAttempts {
+		k.fail("I2", "%s, without the registry, buries %s", a.name, describe(f.msg))
+		return
+	}
 	color := f.msg.Color
 	lanes := map[lane.Name]consume.Lane{}
 	if a.view != nil {
@@ -365,6 +404,9 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		if f.msg.Attempt < len(p.g.cfg.RetryDelays) || !k.isStoring(a, p, b.Run, b.Offset) {
 			k.fail("RETRY", "%s buries %s, which has attempts left", a.name, describe(f.msg))
 		}
+		if !k.follows(a, p, b.Run, f.msg, b.Message) || b.Error == "" || b.Attempt != f.msg.Attempt+1 {
+			k.fail("RETRY", "%s buries %s with another content, origin or ID", a.name, describe(f.msg))
+		}
 		return
 	case a.lost && !p.overs[color]:
 		k.fail("I2", "%s, without the registry, buries %s", a.name, describe(f.msg))
@@ -374,8 +416,12 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		return
 	case known && l.Ended, unknown && now-since >= p.g.cfg.UnknownStrict:
 		p.overs[color] = true
-	case !p.overs[color]: // else it was on its way to the dead letters already
+	case !p.overs[color] || f.n == 0: // else it was on its way to the dead letters already
 		k.fail("I1", "%s buries %s, whose lane is not over", a.name, describe(f.msg))
+		return
+	}
+	if ended := known && l.Ended; f.n == 0 && ended != (b.Why == consume.BuryStrictEnded) {
+		k.fail("REASON", "%s buries %s: %s", a.name, describe(f.msg), b.Why)
 		return
 	}
 	cursor := owning(p.record, f.msg)

@@ -105,6 +105,9 @@ func (k *checker) rewound(p *checkPart) {
 	}
 	p.start = n.Pos
 	p.losses++
+	for _, f := range p.messages {
+		f.maybe = true
+	}
 	clear(p.first)
 	for _, t := range p.terms {
 		t.from = p.start
@@ -227,6 +230,7 @@ func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.
 // loss sets free what the lost holder had handed out and had not noted when it was replaced.
 func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
 	p.losses++
+	p.open[c] = true
 	k.counts.lossyTakes++
 	for _, f := range p.messages {
 		if owning(p.record, f.msg) != c || f.n == 0 || p.noted(f) {
@@ -267,6 +271,14 @@ func (k *checker) split(p *checkPart, l *landing, c lane.Name, before *consume.R
 		return
 	}
 	from := l.record.Colors[c].From
+	p.open[c] = p.open[c] || p.open[consume.Main]
+	if p.g.cfg.Ordered {
+		for _, f := range p.messages {
+			if f.msg.Color == c && f.msg.Offset < from && f.n > 0 && !f.exempt() {
+				k.fail("I4+", "%s: %s is split off from %d, and the baseline has not settled %d", p.name(), c, from, f.msg.Offset)
+			}
+		}
+	}
 	main := p.terms[consume.Main]
 	if main == nil || p.broken {
 		return

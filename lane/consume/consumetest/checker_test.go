@@ -51,7 +51,7 @@ func (h *history) process(name string) *actor {
 	h.k.session(a, name)
 	h.alive[name] = true
 	for _, l := range []lane.Name{lane.Baseline, "red", "blue", strictLane} {
-		a.members = append(a.members, consume.Member{ID: name, Lane: l, Topics: []string{"orders"}})
+		a.members = append(a.members, consume.Member{ID: name, Lane: l, Generation: 1, Topics: []string{"orders"}})
 	}
 	h.see(a)
 	return a
@@ -416,7 +416,7 @@ func TestCheckerSees(t *testing.T) {
 			h.p.view.Group.Paused = true
 			h.hand(h.p, base, base, 0, false)
 		}},
-		{name: "an ordered group with two lanes at once", rule: "I4+", what: "while 0 is in flight", ordered: true, run: func(h *history) {
+		{name: "an ordered group with two lanes at once", rule: "I4+", what: "the baseline has not settled 0", ordered: true, run: func(h *history) {
 			r := split(record(h.p), "red", 1, nil, base)
 			h.append("red", "red")
 			h.hand(h.p, base, base, 0, false)

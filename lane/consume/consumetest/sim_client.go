@@ -193,6 +193,13 @@ func (cl *client) do(a consume.Action) {
 }
 
 func (cl *client) arm(t consume.Timer, after time.Duration) {
+	cfg := &cl.p.w.plan.groups[cl.group]
+	if most := map[consume.TimerKind]time.Duration{
+		consume.TimerNote: consume.DefaultNoteMax, consume.TimerHandover: cfg.HandoverTimeout,
+		consume.TimerStall: cfg.SplitPatience, consume.TimerUnknown: cfg.UnknownStrict,
+	}[t.Kind]; after > most {
+		cl.p.w.check.fail("TIME", "%s waits %v for %s", cl.by.name, after, t.Kind)
+	}
 	cl.armed++
 	n := cl.armed
 	cl.timers[t] = n
