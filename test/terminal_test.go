@@ -24,13 +24,14 @@ type terminal struct {
 	cmd *exec.Cmd
 }
 
-// startTerminal runs a shell command at a terminal, by script of util-linux.
+// startTerminal runs one command at a terminal, by script of util-linux. No shell stays
+// between the two: some end by the signal of Ctrl-C whatever the command's own status is.
 func startTerminal(t *testing.T, command string) *terminal {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	p := &terminal{cmd: exec.CommandContext(ctx, "script", "-qec", command, "/dev/null")}
-	p.cmd.Env = append(os.Environ(), "HISTFILE=")
+	p := &terminal{cmd: exec.CommandContext(ctx, "script", "-qec", "exec "+command, "/dev/null")}
+	p.cmd.Env = append(os.Environ(), "HISTFILE=", "SHELL=/bin/sh")
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -229,21 +229,43 @@ func (m *member) stop(ctx context.Context, l *life) {
 	}
 	// The log has no writer: either that is who failed, or it waits for one who takes what
 	// it has to apply, and etcd's main loop, which is the one, has ended.
-	if !l.fuse.backend {
-		locked := make(chan struct{})
-		go func() {
-			l.server.Server.Backend().BatchTx().LockOutsideApply() // for good
-			close(locked)
-		}()
-		if !done(locked, m.cfg.patience) {
-			m.left = maxLeft // whoever has the lock may be at work
-			return
-		}
+	if !m.lockDatabase(ctx, l) {
+		return
 	}
 	for _, p := range l.server.Peers {
 		_ = p.Close() // its peers shall reach the next one there
 	}
 	m.leave(ctx)
+}
+
+// lockDatabase keeps the database of an etcd that failed from any more writes, and says
+// whether it does. Whoever has the lock may be at work, on a disk that takes its time: it
+// waits for that for as long as ctx lasts.
+func (m *member) lockDatabase(ctx context.Context, l *life) bool {
+	select {
+	case <-l.fuse.locked:
+		return true
+	default:
+	}
+	locked := make(chan struct{})
+	go func() {
+		l.server.Server.Backend().BatchTx().LockOutsideApply() // for good
+		close(locked)
+	}()
+	late := time.NewTimer(m.cfg.patience)
+	defer late.Stop()
+	for {
+		select {
+		case <-locked:
+			return true
+		case <-l.fuse.locked:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-late.C:
+			m.log.WarnContext(ctx, "registry's etcd has failed, and something still writes to its database: waiting")
+		}
+	}
 }
 
 // leave frees the directory of an etcd that has not stopped and writes no more.

@@ -20,17 +20,36 @@ func (c Config) WithPatience(d time.Duration) Config {
 	return c
 }
 
-// Fail has the store's etcd come upon trouble. With locked, the goroutine that does so
-// keeps the database's lock, as one does whose commit fails.
-func (s *Store) Fail(err error, locked bool) {
+// Trouble is what an etcd comes upon.
+type Trouble struct {
+	Err error
+	// Locked: the goroutine that does so keeps the database's lock, as one does whose
+	// commit fails.
+	Locked bool
+	// Then: another goroutine does so after that, and keeps the database's lock.
+	Then time.Duration
+	// Busy is how long a goroutine that fails in nothing has the database's lock.
+	Busy time.Duration
+}
+
+// Fail has the store's etcd come upon trouble.
+func (s *Store) Fail(t Trouble) {
 	l, _ := s.use()
 	defer l.calls.Done()
-	if locked {
-		l.server.Backend().BatchTx().LockOutsideApply()
-		l.fuse.backend = true
+	database := l.server.Backend().BatchTx()
+	if t.Locked || t.Then > 0 || t.Busy > 0 {
+		database.LockOutsideApply()
+	}
+	switch {
+	case t.Locked:
+		l.fuse.keepLock()
+	case t.Then > 0:
+		time.AfterFunc(t.Then, l.fuse.keepLock)
+	case t.Busy > 0:
+		time.AfterFunc(t.Busy, database.Unlock)
 	}
 	l.fuse.once.Do(func() {
-		l.fuse.err = err
+		l.fuse.err = t.Err
 		close(l.fuse.blown)
 	})
 }

@@ -17,12 +17,13 @@ import (
 type fuse struct {
 	once  sync.Once
 	blown chan struct{} // closed once it has blown
-	// Set before blown is closed.
-	err     error
-	backend bool // the goroutine was in the database, whose lock it has kept
+	err   error         // set before blown is closed
+
+	holds  sync.Once
+	locked chan struct{} // closed once a goroutine has ended in the database and kept its lock
 }
 
-func newFuse() *fuse { return &fuse{blown: make(chan struct{})} }
+func newFuse() *fuse { return &fuse{blown: make(chan struct{}), locked: make(chan struct{})} }
 
 var _ zapcore.CheckWriteHook = (*fuse)(nil)
 
@@ -50,14 +51,20 @@ func (f *fuse) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	}
 }
 
-// blow says why nothing goes on. The first reason counts.
+// blow says why nothing goes on. The first reason counts; that the database is locked, from
+// whoever says so, since on a full disk the database can fail after the log.
 func (f *fuse) blow(err error) {
+	if inBackend() {
+		f.keepLock()
+	}
 	f.once.Do(func() {
 		f.err = err
-		f.backend = inBackend()
 		close(f.blown)
 	})
 }
+
+// keepLock says that the database's lock is not given back.
+func (f *fuse) keepLock() { f.holds.Do(func() { close(f.locked) }) }
 
 // isBlown says whether it has blown.
 func (f *fuse) isBlown() bool {

@@ -50,7 +50,13 @@ func keep(t *testing.T, s *etcd.Store, from uint64) *atomic.Int64 {
 // TestEtcdFails: where etcd would end the process, it stops, and another one goes on with
 // all that was acknowledged.
 func TestEtcdFails(t *testing.T) {
-	for name, locked := range map[string]bool{"and stops": false, "and keeps the database locked": true} {
+	trouble := errors.New("trouble")
+	for name, failure := range map[string]etcd.Trouble{
+		"and stops":                     {Err: trouble},
+		"and keeps the database locked": {Err: trouble, Locked: true},
+		"and then the database does":    {Err: trouble, Then: 100 * time.Millisecond},
+		"while the database is at work": {Err: trouble, Busy: 2500 * time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := embedded(t, etcd.Config{}.WithPatience(time.Second))
 			first := put(t, s, "a", "1")
@@ -59,8 +65,7 @@ func TestEtcdFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen := keep(t, s, first-1)
-			trouble := errors.New("trouble")
-			s.Fail(trouble, locked)
+			s.Fail(failure)
 			// Whether the one that failed is seen or not yet, or the next one: no call hangs.
 			for range 10 {
 				if _, _, _, err := s.Get(t.Context(), "a"); err != nil && !errors.Is(err, store.ErrUnavailable) {
@@ -87,7 +92,7 @@ func TestEtcdFails(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if left := s.Left(); (left > 0) != locked {
+			if left := s.Left(); failure.Busy == 0 && (left > 0) != (failure.Locked || failure.Then > 0) {
 				t.Errorf("%d etcds were left behind", left)
 			}
 		})
