@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -143,10 +142,7 @@ func (g *gatewayPart) serveHealth(w http.ResponseWriter, client *laneclient.Clie
 		listenGateway: urlOf(g.node.address(listenGateway), g.cfg.EdgeTLS != nil),
 		listenInside:  urlOf(g.node.address(listenInside), g.cfg.InsideTLS != nil),
 	}
-	w.Header().Set("Content-Type", "application/json")
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(h) // the peer may be gone
+	laneclient.WriteAnswer(w, http.StatusOK, h)
 }
 
 func urlOf(address string, tls bool) string {

@@ -205,13 +205,11 @@ func (n *node) serveReady(w http.ResponseWriter, r *http.Request) {
 		}
 		health.Roles = append(health.Roles, status)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	status := http.StatusOK
 	if !health.OK {
-		w.WriteHeader(http.StatusServiceUnavailable)
+		status = http.StatusServiceUnavailable
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(health) // the peer may be gone
+	laneclient.WriteAnswer(w, status, health)
 }
 
 // serve runs the roles until ctx ends.

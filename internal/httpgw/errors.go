@@ -1,18 +1,17 @@
 package httpgw
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // failure is an answer of the gateway itself: RFC 9457, with what it knows of the
-// routing.
+// routing, which [laneclient.Problem] has no place for.
 type failure struct {
 	Type    string      `json:"type"`
 	Title   string      `json:"title"`
@@ -60,27 +59,9 @@ func (f *failure) write(w http.ResponseWriter, grpc bool) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	body, err := plainJSON(f)
-	if err != nil {
-		body = []byte("{}")
-	}
-	h["Content-Type"] = []string{"application/problem+json"}
-	h["Content-Length"] = []string{strconv.Itoa(len(body) + 1)}
+	h["Content-Type"] = []string{laneclient.ProblemMediaType}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(f.Status)
-	_, _ = w.Write(append(body, '\n')) // the client may have gone; there is nobody else to tell
-}
-
-// plainJSON is v in JSON as it stands: without the escapes that HTML would want, which
-// nobody who reads an answer in a terminal does.
-func plainJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	laneclient.WriteAnswer(w, f.Status, f)
 }
 
 // grpcMessage encodes a status message: percent signs and what is not printable

@@ -145,11 +145,15 @@ func (c *Client) node() string {
 }
 
 // WriteAnswer answers as the control plane does: v in JSON as it stands, without the escapes
-// that HTML would want, and a [*Problem] as one. Servers of the admin handlers share it.
+// that HTML would want, which nobody who reads an answer in a terminal does. A [*Problem] is
+// sent as one; others as the Content-Type that w has already, or as application/json. All
+// that answer in Laneway's name share it.
 func WriteAnswer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
+	h := w.Header()
 	if _, bad := v.(*Problem); bad {
-		w.Header().Set("Content-Type", ProblemMediaType)
+		h.Set("Content-Type", ProblemMediaType)
+	} else if h.Get("Content-Type") == "" {
+		h.Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
