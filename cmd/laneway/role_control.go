@@ -30,7 +30,8 @@ func (n *node) addControl(ctx context.Context) error {
 	}
 	n.close = append(n.close, s.Close)
 	c, err := control.New(control.Config{
-		Store: s, Hosts: n.cfg.ControlHosts, Cluster: n.cfg.Cluster, Domain: n.cfg.Domain, Version: version(), Log: log, Metrics: n.metrics,
+		Store: s, Address: n.address(listenControl), Hosts: n.cfg.ControlHosts,
+		Cluster: n.cfg.Cluster, Domain: n.cfg.Domain, Version: version(), Log: log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err

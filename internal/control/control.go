@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -27,6 +28,7 @@ type Config struct {
 	Store   store.Store          // required; the caller closes it, after Run has returned
 	Node    string               // name of this replica in status and explain; unique; default: host name and 8 hex digits
 	Cluster string               // cluster label, for status and explain; default: none
+	Address string               // host:port that it listens on, told in status, so that it can be asked itself; also one that is none elsewhere, as 0.0.0.0:7700; default: not told
 	Hosts   []string             // names, beside localhost and loopback addresses, by which requests on loopback may call it; see [CheckHost]
 	Domain  string               // domain of service hosts, for explain http; empty: no host is a service's
 	Version string               // of the program, for status; default: none
@@ -102,13 +104,18 @@ func New(cfg Config) (*Control, error) {
 
 // nodeName is unique among replicas, also of one host.
 func nodeName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "control"
-	}
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand
-	return host + "-" + hex.EncodeToString(b[:])
+	return cmp.Or(hostName(), "control") + "-" + hex.EncodeToString(b[:])
+}
+
+// hostName is this machine's; empty: not known.
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // now is the wall clock as it is stored: UTC, to the millisecond.

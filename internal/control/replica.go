@@ -24,6 +24,8 @@ const (
 // replica is what is stored at replicasPrefix + node, under the replica's lease.
 type replica struct {
 	Version string    `json:"version,omitempty"`
+	Host    string    `json:"host,omitempty"`    // its machine
+	Address string    `json:"address,omitempty"` // where it listens there
 	Since   time.Time `json:"since"`
 	At      time.Time `json:"at"` // its clock when it wrote this
 
@@ -120,7 +122,7 @@ func (c *Control) serveTerm(ctx context.Context) error {
 }
 
 func (c *Control) heartbeat(ctx context.Context, lease store.LeaseID) error {
-	value, err := json.Marshal(replica{Version: c.cfg.Version, Since: c.since, At: c.now()})
+	value, err := json.Marshal(replica{Version: c.cfg.Version, Host: hostName(), Address: c.cfg.Address, Since: c.since, At: c.now()})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"net/http"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,8 +227,8 @@ func TestSecondReplica(t *testing.T) {
 	t.Parallel()
 	s := mem.New()
 	defer s.Close()
-	a := startOver(t, s, control.Config{Node: "a"})
-	b := startOver(t, s, control.Config{Node: "b"})
+	a := startOver(t, s, control.Config{Node: "a", Address: "127.0.0.1:7700"})
+	b := startOver(t, s, control.Config{Node: "b", Address: "[::]:7700"})
 	defer b.stop()
 	defer a.stop()
 	sess := a.session(`{}`)
@@ -262,6 +263,16 @@ func TestSecondReplica(t *testing.T) {
 	if other, _ := leader(b); other != first || len(first) != 1 {
 		t.Fatalf("leaders %q and %q", first, other)
 	}
+	host, _ := os.Hostname()
+	b.until("each to tell where all of them listen", func() bool {
+		var st laneclient.Status
+		b.must(http.StatusOK, &st, "GET", "/v1/status", nil)
+		got := map[string]string{}
+		for _, rep := range st.Replicas {
+			got[rep.Name] = rep.Host + " " + rep.Address
+		}
+		return got["a"] == host+" 127.0.0.1:7700" && got["b"] == host+" [::]:7700"
+	})
 	gone, stays := a, b
 	if first == "b" {
 		gone, stays = b, a

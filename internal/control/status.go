@@ -233,7 +233,7 @@ func (c *Control) replicaStatus() []laneclient.ReplicaStatus {
 	list := []laneclient.ReplicaStatus{}
 	for name, r := range c.cache.replicas {
 		s := laneclient.ReplicaStatus{
-			Name: name, Version: r.Version, Since: r.Since, Skew: laneclient.Duration(r.skew),
+			Name: name, Version: r.Version, Host: r.Host, Address: r.Address, Since: r.Since, Skew: laneclient.Duration(r.skew),
 			Self: name == c.node, Leader: name == string(c.cache.leader.value),
 		}
 		if s.Self {

@@ -68,6 +68,8 @@ type RegistryStatus struct {
 type ReplicaStatus struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
+	Host    string    `json:"host,omitempty"`    // its machine's name
+	Address string    `json:"address,omitempty"` // host:port that it listens on there; empty: not told
 	Since   time.Time `json:"since,omitzero"`
 	Leader  bool      `json:"leader,omitempty"` // runs the life of lanes and the active checks
 	Skew    Duration  `json:"skew,omitempty"`   // its clock minus this replica's, as last seen
