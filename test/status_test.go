@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/internal/store/etcd/etcdtest"
 )
 
 // statusReport is what a test looks at of `laneway status -o json`.
@@ -68,6 +70,31 @@ func TestStatusOfReplicas(t *testing.T) {
 	if status != 1 || !strings.Contains(out, "no answer") || !strings.Contains(out, "127.0.0.1:1") {
 		t.Errorf("exit status %d, want 1 and word of the second: %s%s", status, out, stderr)
 	}
+}
+
+// TestStatusOfUnnamedReplicas names one of two replicas: it tells where the other is.
+func TestStatusOfUnnamedReplicas(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.StartPlain(t, 1)
+	s := startServer(t, "--registry", etcdURL(t, c))
+	other := startServer(t, "--registry", etcdURL(t, c))
+	poll(t, time.Minute, func() error {
+		out, stderr, _ := s.cli(t, "status", "-o", "json")
+		var r statusReport
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			return fmt.Errorf("%w: %s", err, stderr)
+		}
+		well := map[string]bool{}
+		for _, n := range r.Nodes {
+			if n.Role == "control" {
+				well[n.Address] = n.Asked && n.OK && n.Revision > 0
+			}
+		}
+		if len(well) != 2 || !well[s.addresses["control"]] || !well[other.addresses["control"]] {
+			return fmt.Errorf("want both replicas well: %s", out)
+		}
+		return nil
+	})
 }
 
 // TestLaneShowURL follows the address that lane show gives.

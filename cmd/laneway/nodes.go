@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -52,13 +54,8 @@ func nodesOf(sessions []laneclient.Session) []nodeStatus {
 		if s.Admin == "" {
 			continue
 		}
-		n := nodeStatus{Name: s.Instance, Role: s.Role, Host: s.Host, Address: s.Admin, Asked: true}
-		if n.Name == "" {
-			n.Name = s.Role
-		}
-		if ip, err := netip.ParseAddrPort(s.Admin); err == nil && ip.Addr().IsLoopback() && s.Host != host {
-			n.Asked, n.Fault = false, "not asked: it listens on the loopback address of its host alone"
-		}
+		n := nodeStatus{Name: cmp.Or(s.Instance, s.Role), Role: s.Role, Host: s.Host, Address: s.Admin}
+		n.reach(host)
 		out = append(out, n)
 	}
 	slices.SortStableFunc(out, func(a, b nodeStatus) int {
@@ -76,11 +73,33 @@ func nodesOf(sessions []laneclient.Session) []nodeStatus {
 	return out
 }
 
+// reach finds out whether a node can be asked from the host here, and by which address: it
+// is known by the one that it listens on.
+func (n *nodeStatus) reach(here string) {
+	n.Asked = true
+	listens, err := netip.ParseAddrPort(n.Address)
+	local := n.Host == here && here != ""
+	switch {
+	case err != nil: // a name is the same everywhere
+	case listens.Addr().IsLoopback() && !local:
+		n.Asked, n.Fault = false, "not asked: it listens on the loopback address of its host alone"
+	case listens.Addr().IsUnspecified() && n.Host != "":
+		host := n.Host
+		if local {
+			host = "localhost"
+		}
+		n.Address = net.JoinHostPort(host, strconv.Itoa(int(listens.Port())))
+	}
+}
+
+// nodeTransport is for nodes that the registry names. It takes no token: that is for the
+// control plane that a person names, not for whoever names an address.
+func nodeTransport() *http.Transport { return &http.Transport{MaxResponseHeaderBytes: 64 << 10} }
+
 // askNodes asks all nodes that can be asked. offset is that of the control plane's
 // clock, to which theirs are compared.
 func askNodes(ctx context.Context, nodes []nodeStatus, offset time.Duration) {
-	// No token: it is for the control plane, not for whoever names an address.
-	transport := &http.Transport{MaxResponseHeaderBytes: 64 << 10}
+	transport := nodeTransport()
 	defer transport.CloseIdleConnections()
 	turn := make(chan struct{}, askedAtOnce)
 	var asking sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +20,10 @@ func newStatusCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say what is well and what is not",
-		Long: `Asks every replica of the control plane that is named, and every node that is
-connected to it and can be asked, how they are: roles, registry, clocks, views that
-are stale, limits that are near. The exit status is 1 where something needs attention.`,
+		Long: `Asks every replica of the control plane, and every node that is connected to it, how
+they are: roles, registry, clocks, views that are stale, limits that are near. Those
+that cannot be asked from here are named. The exit status is 1 where something needs
+attention.`,
 		Example: "  laneway status\n  laneway status -o json --control http://127.0.0.1:7700",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +51,7 @@ type statusView struct {
 	Nodes []nodeStatus `json:"nodes"`
 }
 
-// status asks every replica that is named, and every node that those name.
+// status asks one replica, and then every replica and every node that it names.
 func (a *app) status(ctx context.Context) (*statusView, error) {
 	api := a.api()
 	var v statusView
@@ -75,51 +77,74 @@ func (a *app) status(ctx context.Context) (*statusView, error) {
 	return &v, nil
 }
 
-// askReplicas asks each replica of the control plane, by the URLs that are named, and
-// adds what others than the first have to say to its status.
+// askReplicas asks each replica of the control plane, by the URLs that are named and then
+// by where the others listen, and adds what others than the first have to say to its
+// status.
 func (a *app) askReplicas(ctx context.Context, all *laneclient.Status, offset time.Duration) []nodeStatus {
 	var nodes []nodeStatus
 	answered := map[string]bool{}
 	for _, u := range a.controlURLs() {
 		n := nodeStatus{Name: "control", Role: "control", Address: strings.TrimPrefix(u, "http://"), Asked: true}
-		one, skew, err := a.askReplica(ctx, u)
-		if err != nil {
-			n.Fault = "no answer: " + sentence(reasonOf(err))
-			nodes = append(nodes, n)
-			continue
-		}
-		n.Name, n.OK, n.Fault, n.Revision, n.Roles, n.Skew = one.Node, one.OK, strings.Join(one.Problems, "; "), one.Registry.Cached, one.Roles, negligible(skew-offset, 0)
-		if answered[n.Name] {
+		one := n.askReplica(ctx, laneclient.Config{Control: []string{u}, TokenFile: a.getenv(laneclient.EnvTokenFile)}, offset)
+		if answered[one.Node] {
 			continue // two URLs of one
 		}
-		answered[n.Name] = true
 		nodes = append(nodes, n)
-		if one.Node == all.Node {
-			continue
-		}
-		for _, v := range one.Stale { // of sessions that are renewed there
-			if !slices.ContainsFunc(all.Stale, func(have laneclient.StaleView) bool { return have.Session == v.Session }) {
-				all.Stale = append(all.Stale, v)
-			}
+		if one.Node != "" {
+			answered[one.Node] = true
+			addStale(all, one)
 		}
 	}
+	here, _ := os.Hostname() // without it, no loopback address is this host's
+	transport := nodeTransport()
+	defer transport.CloseIdleConnections()
 	for _, r := range all.Replicas {
-		if !answered[r.Name] {
-			nodes = append(nodes, nodeStatus{Name: r.Name, Role: "control", Fault: "not asked: name its URL too, as in --control URL,URL"})
+		if answered[r.Name] {
+			continue
 		}
+		n := nodeStatus{Name: r.Name, Role: "control", Host: r.Host, Address: r.Address}
+		if n.Address == "" {
+			n.Fault = "not asked: name its URL too, as in --control URL,URL"
+		} else if n.reach(here); n.Asked {
+			one := n.askReplica(ctx, laneclient.Config{Control: []string{"http://" + n.Address}, Transport: transport}, offset)
+			switch one.Node {
+			case r.Name:
+				addStale(all, one)
+			case "":
+			default: // of a host that has the same name, say
+				n = nodeStatus{Name: r.Name, Role: n.Role, Host: n.Host, Address: n.Address, Fault: "not asked: at its address " + one.Node + " answers"}
+			}
+		}
+		nodes = append(nodes, n)
 	}
 	return nodes
 }
 
-// askReplica gives the status of one replica, and how far its clock is from this one's.
-func (a *app) askReplica(ctx context.Context, u string) (s laneclient.Status, skew time.Duration, err error) {
+// askReplica has n be what a replica says of itself, or that it does not; then the status
+// is empty. offset is that of the clock to which its own is compared.
+func (n *nodeStatus) askReplica(ctx context.Context, cfg laneclient.Config, offset time.Duration) (s laneclient.Status) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{u}, TokenFile: a.getenv(laneclient.EnvTokenFile)})
+	api := laneclient.NewAPI(cfg)
 	defer func() { _ = api.Close() }()
 	began := time.Now()
-	err = api.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
-	return s, s.Time.Sub(began.Add(time.Since(began) / 2)), err
+	if err := api.Do(ctx, http.MethodGet, "/v1/status", nil, &s); err != nil {
+		n.Fault = "no answer: " + sentence(reasonOf(err))
+		return laneclient.Status{}
+	}
+	skew := s.Time.Sub(began.Add(time.Since(began) / 2))
+	n.Name, n.OK, n.Fault, n.Revision, n.Roles = s.Node, s.OK, strings.Join(s.Problems, "; "), s.Registry.Cached, s.Roles
+	n.Skew = negligible(skew-offset, 0)
+	return s
+}
+
+// addStale adds the stale views of sessions that are renewed at another replica.
+func addStale(all *laneclient.Status, one laneclient.Status) {
+	for _, v := range one.Stale {
+		if !slices.ContainsFunc(all.Stale, func(have laneclient.StaleView) bool { return have.Session == v.Session }) {
+			all.Stale = append(all.Stale, v)
+		}
+	}
 }
 
 // maxShown is how many nodes that are well a table of the status shows.
