@@ -31,7 +31,7 @@ type Doer interface {
 
 // Object is any kind of object that the API stores.
 type Object interface {
-	Lane | Service | Instance | Route | Rule | Session
+	Lane | Service | Instance | Route | Rule | Session | Topic | Engine | Group | Member | Cursor
 }
 
 // KindOf is the kind of T.
@@ -48,6 +48,16 @@ func KindOf[T Object]() Kind {
 		return KindRoutes
 	case Rule:
 		return KindRules
+	case Topic:
+		return KindTopics
+	case Engine:
+		return KindEngines
+	case Group:
+		return KindGroups
+	case Member:
+		return KindMembers
+	case Cursor:
+		return KindCursors
 	}
 	return KindSessions
 }
@@ -62,8 +72,8 @@ func PathOf(kind Kind, name string) string {
 	return "/v1/" + string(kind) + "/" + strings.Join(segments, "/")
 }
 
-// FullName is the name of an object as it stands in paths and events: "green", and
-// "order/order-7f" for an instance.
+// FullName is the name of an object as it stands in paths and events: "green",
+// "order/order-7f" for an instance, "billing/billing-7f" for a member.
 func FullName[T Object](obj *T) string {
 	switch o := any(obj).(type) {
 	case *Lane:
@@ -78,6 +88,16 @@ func FullName[T Object](obj *T) string {
 		return o.Name
 	case *Session:
 		return o.Name
+	case *Topic:
+		return o.Name
+	case *Engine:
+		return o.Name
+	case *Group:
+		return o.Name
+	case *Member:
+		return o.Group + "/" + o.Name
+	case *Cursor:
+		return CursorName(o.Engine, o.Group, o.Topic, o.Partition)
 	}
 	return ""
 }
