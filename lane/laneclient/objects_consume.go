@@ -88,15 +88,19 @@ const (
 // engines. Members can join, and cursors be written, as long as it exists.
 type Group struct {
 	Meta
-	Engine          string      `json:"engine"` // fixed at creation
-	Topics          []string    `json:"topics"` // at least one
-	Start           string      `json:"start,omitempty"`
-	Ordered         bool        `json:"ordered,omitempty"`
-	Retry           []Duration  `json:"retry,omitempty"`            // delay of each retry, in order; empty: none
-	HandoverTimeout Duration    `json:"handover_timeout,omitempty"` // default DefaultHandover; 1s to 1h
-	OnRegistryLoss  string      `json:"on_registry_loss,omitempty"`
-	Paused          bool        `json:"paused,omitempty"`
-	Reset           *GroupReset `json:"reset,omitempty"`
+	Engine string   `json:"engine"` // fixed at creation
+	Topics []string `json:"topics"` // at least one
+	// Partitions are how many each topic had when the group got to know it. Those that come
+	// later are read from their first offset, wherever the group starts. A topic that is not
+	// named here: all of its partitions begin where the group starts.
+	Partitions      map[string]int `json:"partitions,omitempty"`
+	Start           string         `json:"start,omitempty"`
+	Ordered         bool           `json:"ordered,omitempty"`
+	Retry           []Duration     `json:"retry,omitempty"`            // delay of each retry, in order; empty: none
+	HandoverTimeout Duration       `json:"handover_timeout,omitempty"` // default DefaultHandover; 1s to 1h
+	OnRegistryLoss  string         `json:"on_registry_loss,omitempty"`
+	Paused          bool           `json:"paused,omitempty"`
+	Reset           *GroupReset    `json:"reset,omitempty"`
 }
 
 // GroupReset asks that partitions begin again at an offset. A partition whose record has the
