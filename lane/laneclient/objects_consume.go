@@ -68,6 +68,7 @@ type Engine struct {
 	Scheme  string    `json:"scheme"`            // nats, rocketmq, kafka
 	Address string    `json:"address"`           // how clients reach it, such as nats://127.0.0.1:7742
 	Session string    `json:"session,omitempty"` // of the server that embeds it; empty: it is external
+	Default bool      `json:"default,omitempty"` // the one for whoever names none; see [FindEngine]
 	Since   time.Time `json:"since,omitzero"`
 }
 
