@@ -57,7 +57,7 @@ func (e *OutError) Unwrap() error { return e.Err }
 // Limits that all implementations share.
 const (
 	// MaxTxnOps is how many comparisons, and how many operations, a transaction may
-	// have: etcd's default limit.
+	// have: etcd's default limit. What it reads counts as both.
 	MaxTxnOps = 128
 	// MaxTxnBytes bounds the keys and values of a transaction together. It is below
 	// etcd's default limit of a request, 1.5 MiB.
@@ -103,15 +103,41 @@ type Op struct {
 type Txn struct {
 	If  []Compare
 	Ops []Op
+	// Read are keys to be told of as they are at the transaction's revision, whether it
+	// took effect or not.
+	Read []string
+}
+
+// ReadOnly are the keys of Read that Ops do not write, in their order.
+func (t Txn) ReadOnly() []string {
+	if len(t.Read) == 0 || len(t.Ops) == 0 {
+		return t.Read
+	}
+	written := make(map[string]struct{}, len(t.Ops))
+	for _, op := range t.Ops {
+		written[op.Key] = struct{}{}
+	}
+	var keys []string
+	for _, key := range t.Read {
+		if _, there := written[key]; !there {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // Check says what of t no store accepts: [ErrTooLarge], an empty key, a key that
 // stands in Ops twice. Stores call it first.
 func (t Txn) Check() error {
-	if len(t.If) > MaxTxnOps || len(t.Ops) > MaxTxnOps {
-		return fmt.Errorf("%w: %d comparisons, %d operations, at most %d", ErrTooLarge, len(t.If), len(t.Ops), MaxTxnOps)
+	if len(t.If)+len(t.Read) > MaxTxnOps || len(t.Ops)+len(t.ReadOnly()) > MaxTxnOps {
+		return fmt.Errorf("%w: %d comparisons, %d operations, %d reads, at most %d", ErrTooLarge, len(t.If), len(t.Ops), len(t.Read), MaxTxnOps)
 	}
 	size := 0
+	for _, key := range t.Read {
+		if size += len(key); key == "" {
+			return errEmptyKey
+		}
+	}
 	for _, c := range t.If {
 		size += len(c.Key)
 		if c.Key == "" {
@@ -145,6 +171,9 @@ type Result struct {
 	Done     bool   // the comparisons held
 	Revision uint64 // of the write if Done; else the store's present one
 	Current  []KV   // if not Done: the compared keys that exist, as they are, in order of If
+	// Read are those keys of Txn.Read that exist, as they are at Revision, in their order;
+	// if Done, without those that Ops wrote.
+	Read []KV
 }
 
 // Event is one change. For a deletion only Key and ModRevision of KV are set.

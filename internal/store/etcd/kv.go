@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -121,20 +122,41 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 	}
 	compares, gets := s.compares(txn.If)
 	got, err := guard(l, func() (*clientv3.TxnResponse, error) {
-		return l.client.Txn(ctx).If(compares...).Then(s.ops(txn.Ops)...).Else(gets...).Commit()
+		return l.client.Txn(ctx).If(compares...).
+			Then(append(s.ops(txn.Ops), s.reads(txn.ReadOnly())...)...).
+			Else(append(gets, s.reads(txn.Read)...)...).Commit()
 	})
 	if err != nil {
 		return store.Result{}, s.fail(caller, err)
 	}
 	result := store.Result{Done: got.Succeeded, Revision: unsigned(got.Header.GetRevision())}
-	if !got.Succeeded {
-		for _, r := range got.Responses {
-			for _, kv := range r.GetResponseRange().GetKvs() {
-				result.Current = append(result.Current, s.kv(kv))
-			}
+	answers := got.Responses
+	if got.Succeeded {
+		answers = answers[len(txn.Ops):]
+	} else {
+		result.Current = s.answered(answers[:len(txn.If)])
+		answers = answers[len(txn.If):]
+	}
+	result.Read = s.answered(answers)
+	return result, nil
+}
+
+// answered are the keys that a transaction's gets have found.
+func (s *Store) answered(gets []*pb.ResponseOp) (kvs []store.KV) {
+	for _, r := range gets {
+		for _, kv := range r.GetResponseRange().GetKvs() {
+			kvs = append(kvs, s.kv(kv))
 		}
 	}
-	return result, nil
+	return kvs
+}
+
+func (s *Store) reads(keys []string) []clientv3.Op {
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(s.prefix + key)
+	}
+	return gets
 }
 
 // grows says whether ops add something, not only delete.

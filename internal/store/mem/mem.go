@@ -143,13 +143,23 @@ func (s *Store) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
 	defer s.mu.Unlock()
 	for _, c := range txn.If {
 		if !s.holds(c) {
-			return store.Result{Revision: s.revision, Current: s.current(txn.If)}, nil
+			return store.Result{Revision: s.revision, Current: s.current(txn.If), Read: s.read(txn.Read)}, nil
 		}
 	}
 	if err := s.admit(txn.Ops); err != nil {
 		return store.Result{}, err
 	}
-	return store.Result{Done: true, Revision: s.apply(txn.Ops)}, nil
+	return store.Result{Done: true, Revision: s.apply(txn.Ops), Read: s.read(txn.ReadOnly())}, nil
+}
+
+func (s *Store) read(keys []string) []store.KV {
+	var kvs []store.KV
+	for _, key := range keys {
+		if kv, found := s.kvs[key]; found {
+			kvs = append(kvs, clone(kv))
+		}
+	}
+	return kvs
 }
 
 func (s *Store) holds(c store.Compare) bool {

@@ -376,6 +376,39 @@ func testTransactionIsWhole(t *testing.T, s store.Store) {
 
 // testOneWins: of writers that compare the same keys, one wins each round, and the
 // others get what it wrote.
+// testTransactionReads: what a transaction reads is as it is at its own revision, whether it
+// took effect or not.
+func testTransactionReads(t *testing.T, s store.Store) {
+	a, b := put(t, s, "a", "1"), put(t, s, "b", "1")
+	check := func(what string, r store.Result, done bool, keys ...string) {
+		t.Helper()
+		if r.Done != done || r.Revision != revision(t, s) {
+			t.Errorf("%s: done %t at %d, want %t at %d", what, r.Done, r.Revision, done, revision(t, s))
+		}
+		var got []string
+		for _, kv := range r.Read {
+			got = append(got, kv.Key)
+			if want := get(t, s, kv.Key); !reflect.DeepEqual(kv, want) {
+				t.Errorf("%s: Read has %+v, the store %+v", what, kv, want)
+			}
+		}
+		if !slices.Equal(got, keys) {
+			t.Errorf("%s: Read has %q, want %q", what, got, keys)
+		}
+	}
+	all := []string{"b", "none", "a"}
+	check("nothing but reads", do(t, s, store.Txn{Read: all}), true, "b", "a")
+	check("beside a comparison", do(t, s, store.Txn{If: []store.Compare{{Key: "a", Revision: a}}, Read: all}), true, "b", "a")
+	check("beside a write", do(t, s, store.Txn{If: []store.Compare{{Key: "b", Revision: b}}, Ops: []store.Op{{Key: "c"}}, Read: all}), true, "b", "a")
+	check("without what was written", do(t, s, store.Txn{Ops: []store.Op{{Key: "b", Value: []byte("2")}, {Key: "none", Value: []byte("1")}}, Read: all}), true, "a")
+	check("without what was deleted", do(t, s, store.Txn{Ops: []store.Op{{Key: "none", Delete: true}}, Read: all}), true, "b", "a")
+	r := try(t, s, store.Txn{If: []store.Compare{{Key: "a", Revision: a + 1}, {Key: "c"}}, Ops: []store.Op{{Key: "b", Delete: true}}, Read: all})
+	check("refused", r, false, "b", "a")
+	if len(r.Current) != 2 || r.Current[0].Key != "a" || r.Current[1].Key != "c" {
+		t.Errorf("Current of one that also reads has %+v", r.Current)
+	}
+}
+
 func testOneWins(t *testing.T, s store.Store) {
 	const writers, rounds = 8, 25
 	keys := []string{"x", "y", "z"}
@@ -443,9 +476,18 @@ func testLimits(t *testing.T, s store.Store) {
 		}
 		return out
 	}
+	keys := func(n int) []string {
+		out := make([]string, n)
+		for i := range out {
+			out[i] = fmt.Sprintf("limit/%03d", i)
+		}
+		return out
+	}
 	for name, txn := range map[string]store.Txn{
 		"operations":     {Ops: ops(store.MaxTxnOps+1, 1)},
 		"comparisons":    {If: cond(store.MaxTxnOps + 1)},
+		"reads":          {Read: keys(store.MaxTxnOps + 1)},
+		"reads beside":   {If: cond(store.MaxTxnOps), Ops: ops(1, 1), Read: keys(1)},
 		"bytes":          {Ops: ops(2, store.MaxTxnBytes/2)},
 		"bytes in a key": {Ops: []store.Op{{Key: strings.Repeat("k", store.MaxTxnBytes+1)}}},
 	} {
@@ -459,6 +501,7 @@ func testLimits(t *testing.T, s store.Store) {
 		"deleted twice":       {Ops: []store.Op{{Key: "limit/a", Delete: true}, {Key: "limit/a", Delete: true}}},
 		"empty key":           {Ops: []store.Op{{Key: ""}}},
 		"empty key to delete": {Ops: []store.Op{{Key: "", Delete: true}}},
+		"empty key read":      {Read: []string{""}, Ops: []store.Op{{Key: "limit/a"}}},
 		"empty key compared":  {If: []store.Compare{{Key: ""}}, Ops: []store.Op{{Key: "limit/a"}}},
 	} {
 		if _, err := s.Do(t.Context(), txn); err == nil {
@@ -471,6 +514,13 @@ func testLimits(t *testing.T, s store.Store) {
 	do(t, s, store.Txn{If: cond(store.MaxTxnOps), Ops: ops(store.MaxTxnOps, store.MaxTxnBytes/store.MaxTxnOps-100)})
 	if r := try(t, s, store.Txn{If: append(cond(store.MaxTxnOps-1), store.Compare{Key: "limit/000"}), Ops: ops(1, 1)}); r.Done || len(r.Current) != 1 {
 		t.Errorf("a full comparison: done %t, %d keys", r.Done, len(r.Current))
+	}
+	half := store.MaxTxnOps / 2
+	if r := do(t, s, store.Txn{If: cond(half), Ops: ops(store.MaxTxnOps, 1), Read: keys(half)}); len(r.Read) != 0 {
+		t.Errorf("what is written and read: %d keys", len(r.Read))
+	}
+	if r := do(t, s, store.Txn{If: cond(half), Ops: []store.Op{{Key: "limit/a"}}, Read: keys(half)}); len(r.Read) != half {
+		t.Errorf("what is read beside: %d keys, want %d", len(r.Read), half)
 	}
 }
 

@@ -47,6 +47,7 @@ func run(t *testing.T, open func(t *testing.T) store.Store, parallel bool) {
 		{"Linearizable", testLinearizable},
 		{"Compare", testCompare},
 		{"TransactionIsWhole", testTransactionIsWhole},
+		{"TransactionReads", testTransactionReads},
 		{"OneWins", testOneWins},
 		{"Limits", testLimits},
 		{"LeaseExpires", testLeaseExpires},
