@@ -1,11 +1,18 @@
 package jetstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	neturl "net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // Limits of the engine.
@@ -39,6 +46,7 @@ const (
 	knownTopicFor   = 5 * time.Second  // how long it is
 	idleWake        = 30 * time.Second // how long a subscription without a reader stays
 	maxPendingBytes = 256 << 20        // what an embedded server holds for one slow reader
+	maxConnections  = 4096             // to the port of an embedded server; more are refused
 )
 
 // Defaults of [Config].
@@ -66,9 +74,16 @@ const (
 // Config says where an engine keeps its messages. One of Dir and URL is needed.
 type Config struct {
 	// Dir is the folder of an embedded server, made if it is not there. No two processes may
-	// use it at once. The server opens no port.
+	// use it at once.
 	Dir string
-	// URL is an external server or cluster, such as nats://a:4222,nats://b:4222.
+	// Listen is a host:port at which an embedded server takes other processes, which open it
+	// with [Engine.URL]; port 0 is a free one. It asks nobody who they are, so it is a
+	// loopback address. Empty: the server opens no port.
+	Listen string
+	// URL is a server somewhere else, or a cluster, such as nats://a:4222,nats://b:4222. It
+	// may say the rest of what those who share an engine must agree on, where the fields here
+	// are empty: nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one
+	// that does.
 	URL string
 	// Durability of appends; empty: [Bounded]. An external server syncs as it is configured;
 	// there Sync only means that appends are committed in groups.
@@ -87,6 +102,63 @@ type Config struct {
 
 // Validate names everything that is wrong.
 func (c *Config) Validate() error {
+	full, err := c.full()
+	if err != nil {
+		return err
+	}
+	return full.check()
+}
+
+// full takes apart what the URL says beside its servers.
+func (c Config) full() (Config, error) {
+	url, query, more := strings.Cut(c.URL, "?")
+	if !more {
+		return c, nil
+	}
+	values, err := neturl.ParseQuery(query)
+	if err != nil {
+		return c, fmt.Errorf("url: what follows the ? cannot be read: %w", err)
+	}
+	c.URL = url
+	for key := range values {
+		value := values.Get(key)
+		switch key {
+		case "prefix":
+			c.Prefix = cmp.Or(c.Prefix, value)
+		case "durability":
+			c.Durability = cmp.Or(c.Durability, Durability(value))
+		case "replicas":
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return c, fmt.Errorf("url: replicas=%q: want 1, 3 or 5", value)
+			}
+			c.Replicas = cmp.Or(c.Replicas, n)
+		default:
+			return c, fmt.Errorf("url: %q is no setting: want prefix, durability and replicas after the ?", key)
+		}
+	}
+	return c, nil
+}
+
+// address is a URL that says all that others must agree on, by servers of which it is known.
+func (c *Config) address(servers string) string {
+	values := neturl.Values{}
+	if c.Prefix != DefaultPrefix {
+		values.Set("prefix", c.Prefix)
+	}
+	if c.Durability != Bounded {
+		values.Set("durability", string(c.Durability))
+	}
+	if c.Replicas > 1 {
+		values.Set("replicas", strconv.Itoa(c.Replicas))
+	}
+	if len(values) == 0 {
+		return servers
+	}
+	return servers + "?" + values.Encode()
+}
+
+func (c *Config) check() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -101,9 +173,38 @@ func (c *Config) Validate() error {
 	}
 	need(c.Replicas == 0 || c.Replicas == 1 || c.Replicas == 3 || c.Replicas == 5, "replicas %d: want 1, 3 or 5", c.Replicas)
 	need(c.Replicas <= 1 || c.URL != "", "replicas %d: an embedded server keeps one", c.Replicas)
+	need(c.Listen == "" || c.URL == "", "listen %q: only an embedded server listens; leave it out, or url", c.Listen)
+	if c.Listen != "" {
+		if _, _, err := listenAddress(c.Listen); err != nil {
+			errs = append(errs, fmt.Errorf("listen %w", err))
+		}
+	}
 	need(plainToken(c.Prefix), "prefix %q: want letters, digits and dashes", c.Prefix)
 	need(c.RequestTimeout >= 0 && c.FetchWait >= 0, "request_timeout and fetch_wait cannot be negative")
 	return errors.Join(errs...)
+}
+
+// listenAddress cuts a Config.Listen into what the server takes: to it, port 0 is its own
+// default, and -1 is a free one.
+func listenAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: want HOST:PORT, as in 127.0.0.1:0", address)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: port %q is none: want 0 to 65535", address, text)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1" // whatever the resolver makes of it
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
+		return "", 0, fmt.Errorf("%q is not a loopback address, and an embedded server does not ask who connects: listen on 127.0.0.1, or run a NATS server with authentication and name it by url", address)
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
 }
 
 func plainToken(s string) bool {

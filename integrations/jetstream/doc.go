@@ -1,6 +1,7 @@
 // Package jetstream keeps messages in NATS JetStream: it is a [consume.Source] and
 // [consume.Topics] over a server that runs in the process ([Config.Dir]) or over a cluster
-// somewhere else ([Config.URL]). Nothing of JetStream shows above it.
+// somewhere else ([Config.URL]). Other processes reach the embedded one where it listens
+// ([Config.Listen]), by [Engine.URL]. Nothing of JetStream shows above it.
 //
 // # How it is laid out
 //

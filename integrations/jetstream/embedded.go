@@ -18,9 +18,16 @@ type embedded struct {
 	lock *os.File
 }
 
-// startServer starts a server over a folder. addr is where it listens; empty: it opens no
-// port.
-func startServer(ctx context.Context, cfg *Config, addr string, port int) (*embedded, error) {
+// startServer starts a server over a folder, with a port where the configuration says so.
+func startServer(ctx context.Context, cfg *Config) (*embedded, error) {
+	var host string
+	var port int
+	if cfg.Listen != "" {
+		var err error
+		if host, port, err = listenAddress(cfg.Listen); err != nil {
+			return nil, fmt.Errorf("listen %w", err)
+		}
+	}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -30,9 +37,10 @@ func startServer(ctx context.Context, cfg *Config, addr string, port int) (*embe
 		JetStream:  true,
 		StoreDir:   filepath.Join(cfg.Dir, "log"),
 		NoSigs:     true,
-		DontListen: addr == "",
-		Host:       addr,
+		DontListen: host == "",
+		Host:       host,
 		Port:       port,
+		MaxConn:    maxConnections,
 		MaxPayload: MaxMessageBytes,
 		MaxPending: maxPendingBytes,
 	}
@@ -48,7 +56,8 @@ func startServer(ctx context.Context, cfg *Config, addr string, port int) (*embe
 		_ = lock.Close()
 		return nil, err
 	}
-	s.SetLogger(serverLog{cfg.Log}, false, false)
+	fatal := make(chan error, 1)
+	s.SetLogger(serverLog{cfg.Log, fatal}, false, false)
 	e := &embedded{Server: s, lock: lock}
 	started := make(chan struct{})
 	go func() { // Start returns, where there is a listener when it is closed
@@ -56,7 +65,12 @@ func startServer(ctx context.Context, cfg *Config, addr string, port int) (*embe
 		s.Start()
 	}()
 	for !s.ReadyForConnections(50 * time.Millisecond) {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		select {
+		case err = <-fatal:
+		default:
+		}
+		if err != nil {
 			e.stop()
 			<-started
 			return nil, fmt.Errorf("the server did not start: %w", err)
@@ -78,7 +92,10 @@ func (e *embedded) stop() {
 }
 
 // serverLog passes on what the server has to say, save its small talk.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan<- error // takes the first thing after which the server cannot go on
+}
 
 func (l serverLog) say(level slog.Level, format string, v []any) {
 	ctx := context.Background()
@@ -90,6 +107,15 @@ func (l serverLog) say(level slog.Level, format string, v []any) {
 func (l serverLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
 func (l serverLog) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
 func (l serverLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
-func (l serverLog) Fatalf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
-func (l serverLog) Debugf(string, ...any)           {}
-func (l serverLog) Tracef(string, ...any)           {}
+
+// Fatalf does not end the process, as the server expects it to: whoever started it hears why.
+func (l serverLog) Fatalf(format string, v ...any) {
+	l.say(slog.LevelError, format, v)
+	select {
+	case l.fatal <- fmt.Errorf(format, v...):
+	default:
+	}
+}
+
+func (l serverLog) Debugf(string, ...any) {}
+func (l serverLog) Tracef(string, ...any) {}

@@ -49,6 +49,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("jetstream: %w", err)
 	}
+	cfg, err := cfg.full()
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cfg = cfg.withDefaults()
@@ -75,7 +79,7 @@ func (e *Engine) open(ctx context.Context) (err error) {
 		}),
 	}
 	if e.cfg.Dir != "" {
-		if e.server, err = startServer(ctx, &e.cfg, "", 0); err != nil {
+		if e.server, err = startServer(ctx, &e.cfg); err != nil {
 			return err
 		}
 		opts = append(opts, nats.InProcessServer(e.server))
@@ -91,6 +95,32 @@ func (e *Engine) open(ctx context.Context) (err error) {
 	}
 	e.wakes = &wakes{nc: e.nc, subs: map[string]*wake{}}
 	return e.openTopics(ctx)
+}
+
+// URL is where other processes open this engine, as [Config.URL], with what else they must
+// know: the port of the embedded server, or the servers that the engine was opened with.
+// Empty: the embedded server has no port.
+func (e *Engine) URL() string {
+	switch {
+	case e.server == nil:
+		return e.cfg.address(e.cfg.URL)
+	case e.cfg.Listen == "":
+		return ""
+	default:
+		return e.cfg.address("nats://" + e.server.Addr().String())
+	}
+}
+
+// Durability is that of this engine's appends.
+func (e *Engine) Durability() Durability { return e.cfg.Durability }
+
+// Check asks the server whether it answers and keeps messages; the error says what is wrong.
+func (e *Engine) Check(ctx context.Context) error {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	var info struct{ answer }
+	err := e.ask(ctx, "$JS.API.STREAM.INFO."+e.topicsStream(), struct{}{}, &info)
+	return e.fault(err)
 }
 
 // Close ends all calls with [consume.ErrClosed], then the connection and the embedded

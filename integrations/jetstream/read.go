@@ -181,6 +181,7 @@ type got struct {
 	ms   []*consume.Message
 	last int64 // the offset of the last message, also of one that is not given out; 0: none
 	left bool  // there may be more
+	more int64 // how many messages there are after the last one
 }
 
 // get takes a batch by direct get.
@@ -195,6 +196,11 @@ func (e *Engine) get(ctx context.Context, l log, from int64, f consume.Filter, l
 	if !f.All { // else the server would look for what nearly every message is
 		request["next_by_subj"] = l.filter(f)
 	}
+	return e.directGet(ctx, l, from, request, limit)
+}
+
+// directGet asks for a batch of up to limit messages at or above from, and takes it in.
+func (e *Engine) directGet(ctx context.Context, l log, from int64, request map[string]any, limit int) (g got, err error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return g, err
@@ -242,7 +248,7 @@ func (g *got) finish(m *nats.Msg) error {
 		if !ok || !counted || before != g.last {
 			return errBroken
 		}
-		g.left = pending > 0
+		g.left, g.more = pending > 0, pending
 		return nil
 	case "404":
 		return nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,12 +36,8 @@ func TestMain(m *testing.M) {
 
 // serve runs a server with a port until its standard input ends.
 func serve(dir string, d Durability) error {
-	cfg := Config{Dir: dir, Durability: d}.withDefaults()
-	port, err := strconv.Atoi(os.Getenv(envServer + "_PORT"))
-	if err != nil {
-		return err
-	}
-	s, err := startServer(context.Background(), &cfg, "127.0.0.1", port)
+	cfg := Config{Dir: dir, Listen: "127.0.0.1:" + os.Getenv(envServer+"_PORT"), Durability: d}.withDefaults()
+	s, err := startServer(context.Background(), &cfg)
 	if err != nil {
 		return err
 	}
@@ -61,7 +56,7 @@ type peer struct {
 
 func startPeer(t testing.TB, dir string, d Durability) *peer {
 	t.Helper()
-	return startPeerAt(t, dir, d, "-1")
+	return startPeerAt(t, dir, d, "0")
 }
 
 func startPeerAt(t testing.TB, dir string, d Durability, port string) *peer {

@@ -1,0 +1,152 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// What people who look after topics need, beyond what consuming does.
+
+// maxListed is how many topics List gives.
+const maxListed = 10_000
+
+// List gives all topics of the engine by name, at most 10,000 of them. One that is deleted
+// meanwhile is left out.
+func (e *Engine) List(ctx context.Context) ([]consume.TopicSpec, error) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout*4)
+	defer cancel()
+	prefix := e.cfg.Prefix + ".topics."
+	var names []string
+	for {
+		var info struct {
+			answer
+			Total int `json:"total"`
+			State struct {
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
+		}
+		request := map[string]any{"subjects_filter": prefix + "*", "offset": len(names)}
+		if err := e.ask(ctx, "$JS.API.STREAM.INFO."+e.topicsStream(), request, &info); err != nil {
+			return nil, e.fault(fmt.Errorf("list topics: %w", err))
+		}
+		for subject := range info.State.Subjects {
+			if name, ok := decodeName(strings.TrimPrefix(subject, prefix)); ok {
+				names = append(names, name)
+			}
+		}
+		if len(info.State.Subjects) == 0 || len(names) >= min(info.Total, maxListed) {
+			break
+		}
+	}
+	slices.Sort(names)
+	out := []consume.TopicSpec{}
+	for _, name := range slices.Compact(names) {
+		t, err := e.load(ctx, name)
+		if errors.Is(err, consume.ErrNoTopic) {
+			continue
+		}
+		if err != nil {
+			return nil, e.fault(err)
+		}
+		out = append(out, t.spec())
+	}
+	return out, nil
+}
+
+// Count says how many messages at or above from a reader with the filter has before it, of
+// those that are given out now.
+func (e *Engine) Count(ctx context.Context, p consume.Partition, from int64, f consume.Filter) (n int64, err error) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err = e.found(ctx, p, func(l log) error {
+		return e.heard(ctx, l, func() error {
+			n, err = e.count(ctx, l, max(from, 1), f)
+			return err
+		})
+	})
+	return n, e.fault(err)
+}
+
+// count reads the first of them: the server says how many come after it.
+func (e *Engine) count(ctx context.Context, l log, from int64, f consume.Filter) (int64, error) {
+	select {
+	case e.reads <- struct{}{}:
+		defer func() { <-e.reads }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	g, err := e.directGet(ctx, l, from, map[string]any{"seq": from, "batch": 1, "next_by_subj": l.filter(f)}, 1)
+	if err != nil || g.last == 0 {
+		return 0, err
+	}
+	return 1 + g.more, nil
+}
+
+// Remove deletes messages from a partition's log for good. One that is not there is gone
+// already. Whoever reads finds the next one.
+func (e *Engine) Remove(ctx context.Context, p consume.Partition, offsets ...int64) error {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err := e.found(ctx, p, func(l log) error {
+		for _, offset := range offsets {
+			var done answerOnly
+			err := e.ask(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, map[string]any{"seq": offset, "no_erase": true}, &done)
+			if err != nil && !notThere(err) {
+				return fmt.Errorf("remove %s@%d: %w", p, offset, err)
+			}
+		}
+		return nil
+	})
+	return e.fault(err)
+}
+
+// notThere reports whether a deletion was refused since there is nothing to delete. The server
+// says so in one of several ways; one of them tells what is wrong by its text alone.
+func notThere(err error) bool {
+	var a *apiError
+	if !errors.As(err, &a) {
+		return false
+	}
+	switch a.ErrCode {
+	case codeNoMessage, codeNoSequence:
+		return true
+	case codeDeleteFailed:
+		return strings.Contains(a.Description, "no message found") || strings.Contains(a.Description, "EOF")
+	}
+	return false
+}
+
+// Codes of apiError that a deletion gets.
+const (
+	codeNoSequence   = 10043
+	codeDeleteFailed = 10057
+)
+
+type answerOnly struct{ answer }
+
+// decodeName is the reverse of encode.
+func decodeName(token string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		if token[i] != '_' {
+			b.WriteByte(token[i])
+			continue
+		}
+		if i+2 >= len(token) {
+			return "", false
+		}
+		c, err := strconv.ParseUint(token[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", false
+		}
+		b.WriteByte(byte(c))
+		i += 2
+	}
+	return b.String(), true
+}
