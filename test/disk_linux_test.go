@@ -11,50 +11,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/internal/store/etcd/etcdtest"
 )
-
-// smallDisk mounts a file system of that many megabytes in memory. Without the right to
-// mount, the test ends there: the storage's own tests have a disk that they only pretend.
-func smallDisk(t *testing.T, megabytes int) (dir string, mounted bool) {
-	t.Helper()
-	dir = t.TempDir()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes))
-	if errors.Is(err, syscall.EPERM) {
-		t.Logf("mount: %v", err)
-		return "", false
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	return dir, true
-}
-
-// fillDisk writes as fast as it can until nothing more fits.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	for block := make([]byte, 1<<20); len(block) > 0; {
-		_, err := f.Write(block)
-		switch {
-		case errors.Is(err, syscall.ENOSPC):
-			block = block[:len(block)/2]
-		case err != nil:
-			t.Fatal(err)
-		}
-	}
-}
 
 // serviceWriter writes services of the name given, one after the other, from several
 // goroutines, until it is stopped, and remembers those that were acknowledged.
@@ -111,8 +72,8 @@ func (w *serviceWriter) stop() {
 // before when there is room. Then it is killed and started on the full disk.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	disk, mounted := smallDisk(t, 350)
-	if !mounted {
+	disk, here := etcdtest.SmallDisk(t, 350)
+	if !here {
 		return
 	}
 	filler := filepath.Join(disk, "filler")
@@ -148,7 +109,7 @@ func TestDiskFull(t *testing.T) {
 		return nil
 	})
 
-	fillDisk(t, filler)
+	etcdtest.FillDisk(t, filler)
 	poll(t, time.Minute, func() error {
 		if _, h, err := s.health(t, "/healthz"); err != nil || h.OK || !strings.Contains(h.Roles[0].Reason, "full") {
 			return fmt.Errorf("/healthz: %+v %w, want that the registry is full", h, err)
@@ -172,7 +133,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	s.takesWrites(t, "room")
 
-	fillDisk(t, filler)
+	etcdtest.FillDisk(t, filler)
 	s.kill()
 	s = startServer(t, args...)
 	routed()
@@ -236,15 +197,15 @@ func (s *server) takesWrites(t *testing.T, service string) {
 // too, and when there is room it is one of them again.
 func TestPeerDiskFull(t *testing.T) {
 	t.Parallel()
-	disk, mounted := smallDisk(t, 600)
-	if !mounted {
+	disk, here := etcdtest.SmallDisk(t, 600)
+	if !here {
 		return
 	}
 	p := startPeersAt(t, []string{filepath.Join(disk, "data"), t.TempDir(), t.TempDir()})
 	full, other := p.servers[0], p.servers[1]
 	full.put(t, "before")
 	filler := filepath.Join(disk, "filler")
-	fillDisk(t, filler)
+	etcdtest.FillDisk(t, filler)
 
 	// Each write is large, so that the log soon goes beyond what was allocated for it.
 	users := strings.Repeat(`"`+strings.Repeat("u", 22)+`",`, 9_900)

@@ -23,6 +23,9 @@ import (
 // built is the binary under test, set by TestMain before any test runs.
 var built string
 
+// builtBinary is the environment variable that names it to other processes of the tests.
+const builtBinary = "TEST_BUILT"
+
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
@@ -32,6 +35,9 @@ func buildAndRun(m *testing.M) int {
 			return 1
 		}
 		return 0
+	}
+	if built = os.Getenv(builtBinary); built != "" {
+		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "laneway-test-")
 	if err != nil {
@@ -52,6 +58,7 @@ func buildAndRun(m *testing.M) int {
 			_ = os.Unsetenv(key)
 		}
 	}
+	_ = os.Setenv(builtBinary, built)
 	return m.Run()
 }
 

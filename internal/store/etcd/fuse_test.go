@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/internal/store/etcd"
+	"github.com/laneway-dev/laneway/internal/store/etcd/etcdtest"
 )
 
 // comesBack waits until a write is taken again.
@@ -166,24 +166,16 @@ func TestOpenWithoutRoom(t *testing.T) {
 // TestDiskReallyFull: a disk is full to the last byte, and nothing has kept etcd from
 // going on: it is seen, survived, and mended when there is room.
 func TestDiskReallyFull(t *testing.T) {
-	dir := t.TempDir()
-	if err := mountDisk(dir, 240); errors.Is(err, syscall.EPERM) {
-		t.Logf("the pretended disks of the other tests have to do: %v", err)
+	dir, here := etcdtest.SmallDisk(t, 240)
+	if !here {
 		return
-	} else if err != nil {
-		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := unmountDisk(dir); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
 	var free freeSpace
 	free.Store(1 << 40)
 	s := embedded(t, etcd.Config{Dir: filepath.Join(dir, "registry")}.WithFree(free.Load).WithPatience(time.Second))
 	first := put(t, s, "first", "1")
 	filler := filepath.Join(dir, "filler")
-	fill(t, filler)
+	etcdtest.FillDisk(t, filler)
 	// Large writes, so that etcd needs more than was kept for it.
 	value := make([]byte, 500<<10)
 	n, err := 0, error(nil)
