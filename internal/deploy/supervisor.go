@@ -20,9 +20,12 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
-// settle is how long views get to learn that an instance drains before its
-// process is asked to end: what a change needs to be in force on one site.
-// Several times that, since a process may close its port the moment it is asked.
+// settle is how long views get to learn that an instance drains before its process is
+// asked to end, since that may close its port at once: several times what a change needs
+// to be in force on one site. It is a time because there is no event to wait for. The
+// registry has the change when drain returns, but who routes by it tells how far its view
+// is only with its next renewal, seconds later, and one that is cut off never does; a
+// request that was given the instance just before is on its way in any case.
 const settle = 200 * time.Millisecond
 
 // outputGrace is how long output is read on once all of the group have ended.
