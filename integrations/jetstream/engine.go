@@ -23,6 +23,7 @@ type Engine struct {
 	js      natsjs.JetStream
 	replies *replies
 	wakes   *wakes
+	follows followSet
 	reads   chan struct{} // a token for each batch on its way
 	appends chan struct{} // a token for each run of messages without an ack
 
@@ -58,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, reads: make(chan struct{}, maxReads), appends: make(chan struct{}, maxAppends),
-		topics: map[string]known{}, commits: map[string][]*pending{},
+		topics: map[string]known{}, commits: map[string][]*pending{}, follows: followSet{of: map[string]*follows{}},
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.open(ctx); err != nil {

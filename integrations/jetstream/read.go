@@ -142,11 +142,7 @@ func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filte
 	}
 	left := true
 	for at := max(from, 1); left && len(b.Messages) == 0; {
-		var got got
-		err := e.heard(ctx, l, func() (err error) {
-			got, err = e.get(ctx, l, at, f, limit)
-			return err
-		})
+		got, err := e.next(ctx, l, at, f, limit)
 		if err != nil {
 			return b, err
 		}
@@ -176,7 +172,24 @@ func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filte
 	return b, nil
 }
 
-// got is a batch of a direct get.
+// next takes a batch: from where a reader of everything was, or by direct get.
+func (e *Engine) next(ctx context.Context, l log, from int64, f consume.Filter, limit int) (g got, err error) {
+	if f.All {
+		if ms, last := e.followOn(ctx, l, from, limit); last > 0 {
+			return got{ms: ms, last: last, left: true}, nil
+		}
+	}
+	err = e.heard(ctx, l, func() (err error) {
+		g, err = e.get(ctx, l, from, f, limit)
+		return err
+	})
+	if err == nil && f.All && g.last > 0 {
+		e.follows.ended(l.stream, g.last+1, time.Now())
+	}
+	return g, err
+}
+
+// got is a batch.
 type got struct {
 	ms   []*consume.Message
 	last int64 // the offset of the last message, also of one that is not given out; 0: none

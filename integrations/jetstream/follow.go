@@ -1,0 +1,287 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// Bounds of follows.
+const (
+	maxFollows   = 4                      // of one partition; as many groups read it at full speed in one process
+	followBehind = maxReadMessages        // messages that a follow may have to pass over
+	followWait   = 100 * time.Millisecond // for the first message of those that should be there
+	followIdle   = 30 * time.Second       // how long one without a reader stays, here
+	followLeft   = time.Minute            // and at the server
+	followBegin  = time.Second            // to make one
+	followRetry  = time.Minute            // where the server refuses one
+)
+
+// follow is a place in a partition's log that the server remembers, a consumer in memory
+// without acks: who reads on from where they were has their messages from it for half of what
+// a direct get costs, which writes six headers into each message. It only gives messages. That
+// there is nothing is never believed of it: it may not know yet of what was just appended.
+type follow struct {
+	consumer string
+	sub      *nats.Subscription
+	in       chan *nats.Msg
+	next     int64  // it gives what lies from here on
+	given    uint64 // messages so far, by the server's count
+	used     time.Time
+}
+
+// follows are those of one partition that nobody uses just now.
+type follows struct {
+	idle   []*follow
+	out    int     // so many are in use
+	ends   []int64 // where the last reads without one ended
+	denied time.Time
+	used   time.Time
+}
+
+// errFollow: a follow is of no use any more.
+var errFollow = errors.New("place in the log is lost")
+
+// followOn reads from a place that the server remembers. last is the offset of the last
+// message that it came to; 0: there is no such place, or nothing came.
+func (e *Engine) followOn(ctx context.Context, l log, from int64, limit int) (ms []*consume.Message, last int64) {
+	if e.cfg.Replicas > 1 {
+		return nil, 0 // the consumer may be with a replica that lags, and nobody says so
+	}
+	f, begin := e.follows.take(l.stream, from, time.Now())
+	if begin {
+		f = e.beginFollow(ctx, l, from)
+	}
+	if f == nil {
+		if begin {
+			e.follows.deny(l.stream, time.Now())
+		}
+		return nil, 0
+	}
+	var err error
+	for before := int64(0); before < f.next && f.next <= from && err == nil; { // what others have read is passed over
+		before = f.next
+		ms, err = e.pull(ctx, l, f, from, limit)
+	}
+	if f.next > from {
+		last = f.next - 1
+	}
+	e.follows.give(l.stream, f, err == nil, time.Now())
+	return ms, last
+}
+
+// beginFollow makes a place. Nil: the server refuses, or there is no such stream.
+func (e *Engine) beginFollow(ctx context.Context, l log, from int64) *follow {
+	ctx, cancel := context.WithTimeout(ctx, followBegin)
+	defer cancel()
+	consumer, err := e.js.CreateConsumer(ctx, l.stream, natsjs.ConsumerConfig{
+		DeliverPolicy: natsjs.DeliverByStartSequencePolicy, OptStartSeq: uint64(from),
+		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: followLeft,
+	})
+	if err != nil {
+		return nil
+	}
+	f := &follow{consumer: consumer.CachedInfo().Name, in: make(chan *nats.Msg, maxReadMessages+8), next: from}
+	if f.sub, err = e.nc.ChanSubscribe(e.nc.NewInbox(), f.in); err != nil {
+		return nil
+	}
+	return f
+}
+
+// pull takes the next messages of a place, those from an offset on. With an error it cannot be
+// used again, though what it gave is right.
+func (e *Engine) pull(ctx context.Context, l log, f *follow, from int64, limit int) (ms []*consume.Message, err error) {
+	select {
+	case e.reads <- struct{}{}:
+		defer func() { <-e.reads }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	request := fmt.Appendf(nil, `{"batch":%d,"max_bytes":%d,"no_wait":true,"expires":%d}`, limit, maxReadBytes, followWait.Nanoseconds())
+	if err := e.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+l.stream+"."+f.consumer, f.sub.Subject, request); err != nil {
+		return nil, err
+	}
+	size := 0
+	for n := 0; ; n++ {
+		m, err := await(ctx, f.in)
+		if err != nil {
+			return ms, err
+		}
+		if m.Reply == "" {
+			return ms, endOfPull(m, n)
+		}
+		at, ok := placeOf(m.Reply)
+		if !ok || at.count != f.given+1 || at.offset < f.next {
+			return ms, errFollow // some got lost on their way
+		}
+		f.given, f.next = at.count, at.offset+1
+		if at.offset >= from && l.gives(m.Subject) {
+			ms = append(ms, decode(l.p, at.offset, m.Subject, at.stored, m.Header, m.Data))
+		}
+		if size += m.Size(); size == maxReadBytes {
+			return ms, nil // the one case in which the server does not say that it is the end
+		}
+	}
+}
+
+// endOfPull reads what comes after the last of n messages. An error: the place is of no use any
+// more.
+func endOfPull(m *nats.Msg, n int) error {
+	switch m.Header.Get("Status") {
+	case "404", "408": // nothing more for now
+		return nil
+	case "409":
+		if n > 0 && slices.Contains([]string{"Batch Completed", "Message Size Exceeds MaxBytes"}, m.Header.Get("Description")) {
+			return nil // as many, or as many bytes, as were asked for
+		}
+	}
+	return errFollow
+}
+
+// place is what the server says of a message that it gives out.
+type place struct {
+	offset int64
+	count  uint64 // of messages of this consumer
+	stored time.Time
+}
+
+// placeOf reads the subject that a message's ack would go to:
+// $JS.ACK.<stream>.<consumer>.<delivered>.<offset>.<count>.<time>.<pending>, or with a domain
+// and an account before the stream.
+func placeOf(reply string) (p place, ok bool) {
+	tokens := strings.Count(reply, ".") + 1
+	skip := 5
+	if tokens > 9 {
+		skip = 7
+	}
+	rest := reply
+	for range skip {
+		if _, rest, ok = strings.Cut(rest, "."); !ok {
+			return p, false
+		}
+	}
+	var n [3]int64
+	for i := range n {
+		var text string
+		if text, rest, ok = strings.Cut(rest, "."); !ok {
+			return p, false
+		}
+		v, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || v < 1 {
+			return p, false
+		}
+		n[i] = v
+	}
+	return place{offset: n[0], count: uint64(n[1]), stored: time.Unix(0, n[2]).UTC()}, strings.HasPrefix(reply, "$JS.ACK.")
+}
+
+// followSet is all follows that nobody uses just now, by stream.
+type followSet struct {
+	mu    sync.Mutex
+	of    map[string]*follows
+	swept time.Time
+}
+
+// take gives the follow that is nearest before an offset. Where there is none, begin says that
+// one should be made, since somebody reads on from where they were. Either is followed by give
+// or deny.
+func (s *followSet) take(stream string, from int64, now time.Time) (f *follow, begin bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(now)
+	fs := s.of[stream]
+	if fs == nil {
+		return nil, false
+	}
+	best := -1
+	for i, f := range fs.idle {
+		if f.next <= from && from-f.next <= followBehind && (best < 0 || f.next > fs.idle[best].next) {
+			best = i
+		}
+	}
+	switch {
+	case best >= 0:
+		f = fs.idle[best]
+		fs.idle = slices.Delete(fs.idle, best, best+1)
+	case !slices.Contains(fs.ends, from) || now.Sub(fs.denied) < followRetry || fs.out >= maxFollows:
+		return nil, false
+	case fs.out+len(fs.idle) >= maxFollows: // the one that nobody used for the longest time goes
+		fs.idle[0].drop()
+		fs.idle = slices.Delete(fs.idle, 0, 1)
+	}
+	fs.out++
+	return f, f == nil
+}
+
+// give takes a follow back.
+func (s *followSet) give(stream string, f *follow, good bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fs := s.of[stream]
+	fs.out--
+	if !good {
+		f.drop()
+		return
+	}
+	f.used, fs.used = now, now
+	fs.idle = append(fs.idle, f)
+}
+
+// deny notes that none could be made.
+func (s *followSet) deny(stream string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fs := s.of[stream]
+	fs.out--
+	fs.denied = now
+}
+
+// ended notes where a read ended that was without a follow. Whoever comes to read on from
+// there gets one.
+func (s *followSet) ended(stream string, next int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fs := s.of[stream]
+	if fs == nil {
+		fs = &follows{}
+		s.of[stream] = fs
+	}
+	fs.used = now
+	if len(fs.ends) >= maxFollows {
+		fs.ends = slices.Delete(fs.ends, 0, 1)
+	}
+	fs.ends = append(fs.ends, next)
+}
+
+// sweep forgets what nobody used for a while.
+func (s *followSet) sweep(now time.Time) {
+	if now.Sub(s.swept) < followIdle {
+		return
+	}
+	s.swept = now
+	for stream, fs := range s.of {
+		fs.idle = slices.DeleteFunc(fs.idle, func(f *follow) bool {
+			old := now.Sub(f.used) > followIdle
+			if old {
+				f.drop()
+			}
+			return old
+		})
+		if len(fs.idle)+fs.out == 0 && now.Sub(fs.used) > followIdle {
+			delete(s.of, stream)
+		}
+	}
+}
+
+// drop ends a follow here; the server forgets it by itself.
+func (f *follow) drop() { _ = f.sub.Unsubscribe() }

@@ -1,0 +1,190 @@
+package jetstream
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// reading is a partition that is read on and on.
+type reading struct {
+	t   *testing.T
+	e   *Engine
+	at  int64
+	got map[string]int
+}
+
+func (r *reading) read(limit int) {
+	r.t.Helper()
+	b, err := r.e.Read(r.t.Context(), orders, r.at, consume.Filter{All: true}, limit)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if b.Next < r.at {
+		r.t.Fatalf("read from %d: next is %d", r.at, b.Next)
+	}
+	for _, m := range b.Messages {
+		if m.Offset < r.at || m.Offset >= b.Next {
+			r.t.Fatalf("read from %d gives offset %d, next is %d", r.at, m.Offset, b.Next)
+		}
+		r.at = m.Offset + 1
+		r.got[string(m.Value)]++
+	}
+	r.at = b.Next
+}
+
+// complete reports whether all of n messages were got once.
+func (r *reading) complete(n int) error {
+	for i := range n {
+		if got := r.got[fmt.Sprint(i)]; got != 1 {
+			return fmt.Errorf("message %d was read %d times", i, got)
+		}
+	}
+	return nil
+}
+
+// TestFollow: who reads on does so from a place that the server remembers, and misses nothing
+// where that is lost, or somebody else reads from it, or others read on beside.
+func TestFollow(t *testing.T) {
+	const n = 2000
+	steal := func(r *reading, l log, consumer string) {
+		_, err := r.e.nc.Request("$JS.API.CONSUMER.MSG.NEXT."+l.stream+"."+consumer, []byte(`{"batch":1,"no_wait":true}`), 10*time.Second)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for name, trouble := range map[string]func(r *reading, l log, consumer string){
+		"undisturbed": func(*reading, log, string) {},
+		"place deleted": func(r *reading, l log, consumer string) {
+			if err := r.e.js.DeleteConsumer(r.t.Context(), l.stream, consumer); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		"message lost on its way": steal,
+		"another reader": func(r *reading, _ log, _ string) {
+			other := &reading{t: r.t, e: r.e, at: r.at / 2, got: map[string]int{}}
+			for range 3 {
+				other.read(50)
+			}
+		},
+		"messages deleted": func(r *reading, l log, _ string) {
+			s, err := r.e.js.Stream(r.t.Context(), l.stream)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if err := s.DeleteMsg(r.t.Context(), uint64(r.at)); err != nil {
+				r.t.Fatal(err)
+			}
+			r.got[fmt.Sprint(r.at-1)]++ // it need not come
+		},
+		"a place forgotten here": func(r *reading, l log, _ string) {
+			r.e.follows.mu.Lock()
+			defer r.e.follows.mu.Unlock()
+			r.e.follows.of[l.stream].used = time.Time{}
+			for _, f := range r.e.follows.of[l.stream].idle {
+				f.used = time.Time{}
+			}
+			r.e.follows.swept = time.Time{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, Config{Dir: t.TempDir(), Durability: Fast})
+			ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+			var ms []*consume.Message
+			for i := range n {
+				ms = append(ms, &consume.Message{Partition: orders, Key: []byte("key"), Value: fmt.Append(nil, i)})
+			}
+			if err := e.Append(t.Context(), ms...); err != nil {
+				t.Fatal(err)
+			}
+			l, err := e.log(t.Context(), orders)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &reading{t: t, e: e, at: 1, got: map[string]int{}}
+			for i := 0; r.at <= n; i++ {
+				r.read(50)
+				if i%5 == 4 && r.at <= n {
+					e.follows.mu.Lock()
+					fs := e.follows.of[l.stream]
+					if len(fs.idle) == 0 {
+						t.Fatal("who reads on has no place at the server")
+					}
+					consumer := fs.idle[len(fs.idle)-1].consumer
+					e.follows.mu.Unlock()
+					trouble(r, l, consumer)
+				}
+			}
+			if err := r.complete(n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFollowTail: many readers who follow what is appended just now miss nothing: a place that
+// does not know of it yet is not believed.
+func TestFollowTail(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir(), Durability: Fast})
+	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+	const n, readers = 1000, maxFollows + 2
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			m := &consume.Message{Partition: orders, Value: fmt.Append(nil, i)}
+			if i%10 == 0 {
+				m.Color = "green"
+			}
+			if err := e.Append(t.Context(), m); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range readers {
+		wg.Go(func() {
+			r := &reading{t: t, e: e, at: 1, got: map[string]int{}}
+			for len(r.got) < n && t.Context().Err() == nil {
+				b, err := e.Read(t.Context(), orders, r.at, consume.Filter{All: true}, 100)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, m := range b.Messages {
+					r.got[string(m.Value)]++
+				}
+				if r.at = b.Next; r.at > n && len(r.got) < n {
+					break
+				}
+			}
+			if err := r.complete(n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestPlaceOf(t *testing.T) {
+	want := place{offset: 41, count: 7, stored: time.Unix(0, 1700000000000000123).UTC()}
+	for _, reply := range []string{
+		"$JS.ACK.stream.consumer.1.41.7.1700000000000000123.12",
+		"$JS.ACK.hub.AHASH.stream.consumer.1.41.7.1700000000000000123.12",
+		"$JS.ACK.hub.AHASH.stream.consumer.1.41.7.1700000000000000123.12.random",
+	} {
+		if got, ok := placeOf(reply); !ok || got != want {
+			t.Errorf("%s: %+v, %t", reply, got, ok)
+		}
+	}
+	for _, reply := range []string{
+		"", "$JS.ACK", "$JS.ACK.stream.consumer.1.41.7", "$JS.ACK.stream.consumer.1.x.7.17.12", "$JS.ACK.stream.consumer.1.-4.7.17.12",
+		"other.ACK.stream.consumer.1.41.7.17.12",
+	} {
+		if got, ok := placeOf(reply); ok {
+			t.Errorf("%q is taken: %+v", reply, got)
+		}
+	}
+}
