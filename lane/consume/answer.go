@@ -45,10 +45,11 @@ func (c *Core) answered(e *Answered) *partition {
 
 // fickle reports whether a refusal does not end the doubt about a write that was sent before.
 // Revisions never come back, so a refusal by them is one for all copies; but a session that
-// lives now may be gone when a copy arrives.
+// lives now may be gone when a copy arrives. One of the writer's that has ended never lives
+// again: then that is final.
 func (p *partition) fickle(a *Answer) bool {
 	w := p.write.Write
-	if p.write.Attempt == 1 || a.Outcome != Conflict || a.Revision != w.IfRevision || len(w.Gone) == 0 {
+	if p.write.Attempt == 1 || a.Outcome != Conflict || a.Ended || a.Revision != w.IfRevision || len(w.Gone) == 0 {
 		return false
 	}
 	for _, n := range w.Notes {
@@ -166,7 +167,7 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 // is, and what is still due is proposed anew.
 func (c *Core) refused(p *partition, w *Write, a *Answer) {
 	p.write = nil
-	p.barren = a.Revision == w.IfRevision && (len(w.Gone) > 0 || w.IfRevision == 0)
+	p.barren = !a.Ended && a.Revision == w.IfRevision && (len(w.Gone) > 0 || w.IfRevision == 0)
 	if p.barren && w.IfRevision == 0 { // main has a note, but the partition no record
 		c.alarm(Alarm{Kind: AlarmNoNote, Partition: p.id})
 	}

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -23,7 +24,8 @@ func (r *Runner) keep(ctx context.Context) {
 func (r *Runner) checkLease() {
 	id, remaining := r.o.Registry.Session()
 	switch {
-	case id == "" || r.opening:
+	case r.opening:
+	case r.session == "" && id == "":
 	case r.session == "" && remaining > 0:
 		r.session = id
 		r.open(id)
@@ -97,6 +99,12 @@ func (r *Runner) join(ctx context.Context, m Member) {
 		if err == nil {
 			r.box.put(input{do: func() { r.joined(m) }}) //nolint:contextcheck // the loop does it, with the runner's own
 			return
+		}
+		if n == 0 {
+			r.log.WarnContext(ctx, "member cannot join: it is tried again", "group", r.o.Config.Group, "member", m.ID, "error", err)
+		}
+		if r.o.refused != nil && errors.Is(err, ErrRefused) {
+			r.o.refused(err)
 		}
 		if !sleep(ctx, backoff(n)) {
 			return

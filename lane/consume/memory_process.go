@@ -12,9 +12,11 @@ import (
 //
 // All of its methods may be called at once.
 type MemoryProcess struct {
-	r *MemoryRegistry
+	r   *MemoryRegistry
+	who MemoryIdentity
 
 	mu      sync.Mutex // taken before the registry's
+	entered Entered
 	session string
 	cut     bool
 	cutAt   time.Time
@@ -150,7 +152,7 @@ func (p *MemoryProcess) Move(_ context.Context, w *Write) (Answer, error) {
 		p.losing--
 	}
 	p.mu.Unlock()
-	a := p.r.Apply(w)
+	a := p.r.applyLiving(w)
 	if lose {
 		return Answer{}, ErrDoubt
 	}

@@ -56,6 +56,7 @@ type MemoryRegistry struct {
 
 type memoryGroup struct {
 	settings Group
+	hold     *Settings // nil: nobody has entered it
 	members  []memoryMember
 	records  map[Partition]Stored
 	notes    map[memoryNote]StoredNote
@@ -230,7 +231,7 @@ func (r *MemoryRegistry) Join(group string, m Member) error {
 	if m.Lane != lane.Baseline {
 		l, ok := r.lanes[m.Lane]
 		if !ok || l.Ended {
-			return fmt.Errorf("join member %s: no lane %s: create it first", m.ID, m.Lane)
+			return fmt.Errorf("join member %s: no lane %s: create it first: %w", m.ID, m.Lane, ErrRefused)
 		}
 		m.Generation = l.Generation
 	}
@@ -330,19 +331,45 @@ func (g *memoryGroup) note(p Partition, cursor lane.Name) StoredNote {
 }
 
 // Apply does one write, whole or not at all, and answers it. It never answers [Doubt].
+//
+// It does not ask whether the writer's session lives, so that tests can let a write of one
+// that has ended arrive; [MemoryProcess.Move] does.
 func (r *MemoryRegistry) Apply(w *Write) Answer {
 	r.lock()
 	defer r.mu.Unlock()
-	g := r.group(w.Group)
-	was := g.records[w.Partition]
-	if !r.allows(g, w) {
-		a := Answer{Outcome: Conflict, Revision: was.Revision, Record: was.Record}
-		for _, n := range w.Notes {
-			a.Notes = append(a.Notes, g.note(w.Partition, n.Cursor))
-		}
-		a.Notes = g.read(a.Notes, w)
+	return r.apply(w)
+}
+
+// applyLiving is Apply for a session that must live.
+func (r *MemoryRegistry) applyLiving(w *Write) Answer {
+	r.lock()
+	defer r.mu.Unlock()
+	if _, lives := r.sessions[w.Session]; !lives {
+		a := r.refusal(w)
+		a.Ended = true
 		return a
 	}
+	return r.apply(w)
+}
+
+// refusal shows what there is.
+func (r *MemoryRegistry) refusal(w *Write) Answer {
+	g := r.group(w.Group)
+	was := g.records[w.Partition]
+	a := Answer{Outcome: Conflict, Revision: was.Revision, Record: was.Record}
+	for _, n := range w.Notes {
+		a.Notes = append(a.Notes, g.note(w.Partition, n.Cursor))
+	}
+	a.Notes = g.read(a.Notes, w)
+	return a
+}
+
+func (r *MemoryRegistry) apply(w *Write) Answer {
+	g := r.group(w.Group)
+	if !r.allows(g, w) {
+		return r.refusal(w)
+	}
+	was := g.records[w.Partition]
 	if w.Record != nil || len(w.Notes) > 0 {
 		r.bump(false)
 	}

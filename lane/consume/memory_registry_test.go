@@ -226,7 +226,7 @@ func TestMemoryProcessLosesAnswers(t *testing.T) {
 	p := r.Connect()
 	p.LoseAnswers(1)
 	id, _ := p.Session()
-	w := &Write{Group: "billing", Partition: orders(0), Record: &Record{Main: Holder{Session: id}}}
+	w := &Write{Group: "billing", Partition: orders(0), Session: id, Record: &Record{Main: Holder{Session: id}}}
 	if _, err := p.Move(t.Context(), w); !errors.Is(err, ErrDoubt) {
 		t.Fatalf("a lost answer: %v", err)
 	}
@@ -284,7 +284,7 @@ func TestMemoryRegistryAllAtOnce(t *testing.T) {
 		wg.Go(func() {
 			id, _ := p.Session()
 			for rev := uint64(0); done[i] < moves; {
-				a, err := p.Move(ctx, &Write{Group: "billing", Partition: orders(0), IfRevision: rev, Record: &Record{Main: Holder{Session: id}}})
+				a, err := p.Move(ctx, &Write{Group: "billing", Partition: orders(0), Session: id, IfRevision: rev, Record: &Record{Main: Holder{Session: id}}})
 				if err != nil {
 					t.Error(err)
 					return

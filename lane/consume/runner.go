@@ -44,6 +44,8 @@ type Options struct {
 	// goroutine; neither may be kept. It must not block.
 	Observe func(Event, []Action)
 	Log     *slog.Logger // nil: none
+
+	refused func(error) // is told of a member that the registry does not want
 }
 
 func (o *Options) validate() error {
@@ -192,6 +194,21 @@ func (r *Runner) step(e Event) {
 	}
 	for _, a := range actions {
 		r.act(a)
+	}
+	switch e.(type) {
+	case *Fetched, *Settled, *Returned, *Failed: // many, and none makes a cursor be given up
+	default:
+		r.recall()
+	}
+}
+
+// recall gives back what handlers have not begun with of cursors that are to be given up:
+// whoever is next need not wait for it.
+func (r *Runner) recall() {
+	for id, w := range r.runs {
+		if run := r.core.runs[id]; run != nil && run.stopping {
+			w.giveBack()
+		}
 	}
 }
 

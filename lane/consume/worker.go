@@ -77,6 +77,20 @@ func (w *worker) stop() {
 	}
 }
 
+// giveBack returns what handlers have not begun with.
+func (w *worker) giveBack() {
+	w.mu.Lock()
+	var ds []*Delivery
+	for i := range w.shards {
+		ds = append(ds, w.shards[i].queue...)
+		w.shards[i].queue = nil
+	}
+	w.mu.Unlock()
+	for _, d := range ds {
+		d.Return()
+	}
+}
+
 // work handles what is queued until there is nothing left.
 func (w *worker) work(s *shard) {
 	for {

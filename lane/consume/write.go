@@ -143,6 +143,9 @@ type StoredNote struct {
 // Answer is what a registry says to a [Write].
 type Answer struct {
 	Outcome Outcome
+	// Ended says that a Conflict is one since the writer's session has ended: no copy of the
+	// write will ever take place. One may have done so before.
+	Ended bool
 	// Revision is that of the record after the write, or as it is (Conflict).
 	Revision uint64
 	// Record is the record as it is where the outcome is Conflict; nil: there is none.
