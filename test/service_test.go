@@ -202,7 +202,7 @@ func useSDK() error {
 	if err != nil {
 		return err
 	}
-	say("session", client.Session())
+	say("session", client.Status().Session)
 	err = serveHTTP()
 	_ = client.Close()
 	return err

@@ -21,7 +21,7 @@ func TestAdminListen(t *testing.T) {
 	lc := dial(t, cfg)
 	api := laneclient.NewAPI(c.Config())
 	defer api.Close()
-	session, err := laneclient.Get[laneclient.Session](t.Context(), api, lc.Session())
+	session, err := laneclient.Get[laneclient.Session](t.Context(), api, lc.Status().Session)
 	if err != nil || session.Admin != lc.Admin() || strings.HasSuffix(session.Admin, ":0") {
 		t.Fatalf("session is %+v (%v), want it to tell of %s", session, err, lc.Admin())
 	}

@@ -47,6 +47,7 @@ type Client struct {
 	view   atomic.Pointer[View]
 	served atomic.Pointer[coverage]
 
+	groups   consumption
 	dispatch dispatcher
 	saver    *saver // nil without Config.SnapshotFile
 
@@ -329,8 +330,28 @@ func (c *Client) Drain() {
 	}
 }
 
-// Session is the id of the present session, empty while there is none.
-func (c *Client) Session() string { return c.link.current().session }
+// Session is the id of the present session, and how long it surely lasts by this process's
+// clock if it is not renewed. Where it was lost, it is the last one, with nothing remaining;
+// empty: there has been none. In a process that consumes, a session of which nothing remained
+// is never given again as one that lasts: it is deleted, and a new one opened, as soon as the
+// control plane is in reach.
+func (c *Client) Session() (id string, remaining time.Duration) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.proof
+	if p.session == "" || p.session == l.spent {
+		return l.last, 0
+	}
+	if remaining = time.Until(p.lasts); remaining > 0 {
+		return p.session, remaining
+	}
+	if l.leased {
+		l.spent = p.session
+		signal(l.renew)
+	}
+	return p.session, 0
+}
 
 // Status says how the client stands with the control plane.
 func (c *Client) Status() ClientStatus {
@@ -363,6 +384,8 @@ func (c *Client) Close() error {
 		if c.saver != nil {
 			c.saver.flush(context.Background(), c)
 		}
+		c.groups.records.close()
+		c.groups.notes.close()
 		c.leave = c.quit()
 		_ = c.API.Close()
 	})

@@ -90,7 +90,7 @@ func TestRegistersAndLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i.Session != lc.Session() || i.Lane != "green" || i.Generation != 1 || i.Weight != 3 || i.Room != "r1" || i.Labels["version"] != "7" || i.State != "ready" {
+		if i.Session != lc.Status().Session || i.Lane != "green" || i.Generation != 1 || i.Weight != 3 || i.Room != "r1" || i.Labels["version"] != "7" || i.State != "ready" {
 			t.Errorf("instance is %+v", i)
 		}
 		s := lc.Status()
@@ -127,7 +127,7 @@ func TestCloseLeavesASuccessorAlone(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 		i, err := laneclient.Get[laneclient.Instance](t.Context(), c.API(), "order/o1")
-		if err != nil || i.Session != second.Session() {
+		if err != nil || i.Session != second.Status().Session {
 			t.Errorf("the successor's instance is %+v (%v)", i, err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestOwnedRegistersNothing(t *testing.T) {
 		if all, _, err := laneclient.ListAll[laneclient.Instance](t.Context(), c.API(), laneclient.ListOptions{}); err != nil || len(all) > 0 {
 			t.Errorf("instances are %v (%v), want none", all, err)
 		}
-		s, err := laneclient.Get[laneclient.Session](t.Context(), c.API(), lc.Session())
+		s, err := laneclient.Get[laneclient.Session](t.Context(), c.API(), lc.Status().Session)
 		if err != nil || s.Instance != "order/o1" || s.Role != "instance" {
 			t.Errorf("session is %+v (%v), want one of order/o1", s, err)
 		}

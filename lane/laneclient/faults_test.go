@@ -78,7 +78,7 @@ func TestOutageWithLostSessions(t *testing.T) {
 		c.AddInstance("order", "static", "", "127.0.0.1:3")
 		g := dial(t, gateway(c))
 		enough := never(t, g, "the living instance is gone", withoutOrder)
-		first := lc.Session()
+		first := lc.Status().Session
 		c.Stop()
 		c.KillSessions()
 		_ = dies.Close() // it cannot say so
@@ -89,7 +89,7 @@ func TestOutageWithLostSessions(t *testing.T) {
 		if v.Instances.Get("order/o2") == nil || v.Held == 0 {
 			t.Errorf("%d instances are held, o2 is %v: nobody can know yet that it is dead", v.Held, v.Instances.Get("order/o2"))
 		}
-		within(t, 7*time.Second, "o1 registers again", func() bool { return lc.Session() != first && lc.Status().Registered })
+		within(t, 7*time.Second, "o1 registers again", func() bool { return lc.Status().Session != first && lc.Status().Registered })
 		within(t, 11*time.Second, "o2 is dropped", func() bool { return g.View().Instances.Get("order/o2") == nil })
 		if v := g.View(); v.Held != 0 || v.Instances.Get("order/static") == nil || v.Instances.Len() != 2 {
 			t.Errorf("view has %d held of %v", v.Held, v.Instances)
@@ -103,13 +103,13 @@ func TestHeldInstanceIsDeleted(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
 		lc := dial(t, order(c, ""))
 		g := dial(t, gateway(c))
-		first := lc.Session()
+		first := lc.Status().Session
 		c.Stop()
 		c.KillSessions()
 		time.Sleep(time.Minute)
 		c.Start()
 		within(t, 15*time.Second, "both are back", func() bool {
-			return !g.View().Stale && lc.Session() != first && lc.Status().Registered
+			return !g.View().Stale && lc.Status().Session != first && lc.Status().Registered
 		})
 		if err := lc.Close(); err != nil {
 			t.Error(err)
@@ -124,11 +124,11 @@ func TestSessionLoss(t *testing.T) {
 		g, lc := dial(t, gateway(c)), dial(t, order(c, ""))
 		synctest.Wait()
 		for range 5 {
-			before := lc.Session()
+			before := lc.Status().Session
 			c.KillSessions()
 			within(t, 700*time.Millisecond, "a new session, and the instance in it", func() bool {
 				i := g.View().Instances.Get("order/o1")
-				return lc.Session() != "" && lc.Session() != before && lc.Status().Registered && i != nil && i.Session == lc.Session()
+				return lc.Status().Session != "" && lc.Status().Session != before && lc.Status().Registered && i != nil && i.Session == lc.Status().Session
 			})
 			within(t, 3*time.Second, "views in step", func() bool { return lc.Status().Connected && g.Status().Connected })
 			if n := c.Replica(0).Watches(); n != 2 {
@@ -148,7 +148,7 @@ func TestDeletedInstanceComesBack(t *testing.T) {
 		}
 		within(t, time.Second, "it is registered again", func() bool {
 			i, err := laneclient.Get[laneclient.Instance](t.Context(), c.API(), "order/o1")
-			return err == nil && i.Session == lc.Session()
+			return err == nil && i.Session == lc.Status().Session
 		})
 	})
 }
@@ -165,13 +165,13 @@ func TestLaneEndsUnderAnInstance(t *testing.T) {
 		c.KillSessions() // so that it has to register anew, and is refused
 		within(t, 5*time.Second, "it is refused", func() bool { return strings.Contains(lc.Status().LastError, "green") })
 		time.Sleep(time.Minute)
-		session := lc.Session()
+		session := lc.Status().Session
 		if session == "" || len(c.Sessions()) != 1 {
 			t.Error("the session should live without the instance")
 		}
 		c.AddLane("green")
 		within(t, 11*time.Second, "it is registered", func() bool { return lc.Status().Registered })
-		if lc.Session() != session {
+		if lc.Status().Session != session {
 			t.Error("the session was changed for it")
 		}
 	})
@@ -326,11 +326,11 @@ func (h *hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestReplicaGoesSilent(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *lanetest.Control) {
 		g := dial(t, gateway(c))
-		opened := g.Session()
+		opened := g.Status().Session
 		c.Replica(0).SetDelay(24 * time.Hour)
 		c.AddInstanceAt(1, "order", "o1", "", "127.0.0.1:1")
 		within(t, 15*time.Second, "the other replica is asked", func() bool { return g.View().Instances.Get("order/o1") != nil && !g.View().Stale })
-		if g.Session() != opened {
+		if g.Status().Session != opened {
 			t.Error("it took so long that the session was lost")
 		}
 	})

@@ -54,10 +54,10 @@ func TestRestartDuringOutage(t *testing.T) {
 		// Sessions ran out meanwhile: those that live come back, and are not missed.
 		c.KillSessions()
 		enough := never(t, g, "the living instance is gone", withoutOrder)
-		before := lc.Session()
+		before := lc.Status().Session
 		c.Start()
 		within(t, 10*time.Second, "all is well again", func() bool {
-			return !g.View().Stale && !g.View().FromFile && lc.Session() != before && lc.Status().Registered && g.View().Held == 0
+			return !g.View().Stale && !g.View().FromFile && lc.Status().Session != before && lc.Status().Registered && g.View().Held == 0
 		})
 		enough()
 		c.Stop()

@@ -12,11 +12,12 @@ type proof struct {
 	session  string // empty: there is none
 	revision uint64 // of the registry, read linearizably; not below it from then on
 	at       time.Time
-	replica  int    // that answered
-	seq      uint64 // rises with every answer
-	opened   uint64 // revision at which the session was opened
-	lost     bool   // the session replaced one that the control plane had lost
-	reset    bool   // the registry is behind what the view had reached before: it is another one
+	replica  int       // that answered
+	seq      uint64    // rises with every answer
+	opened   uint64    // revision at which the session was opened
+	lost     bool      // the session replaced one that the control plane had lost
+	lasts    time.Time // until then the session surely lasts, by this process's clock
+	reset    bool      // the registry is behind what the view had reached before: it is another one
 }
 
 // link is what the client's goroutines share.
@@ -27,6 +28,9 @@ type link struct {
 	changed chan struct{} // closed, and replaced, when anything below changes
 
 	proof      proof
+	last       string     // the last session that there was, which may be the present one
+	leased     bool       // this process consumes: a session that may have run out is not used again
+	spent      string     // a session that may have run out; it is deleted, and another one opened
 	registered bool       // the instance is in the registry in its wanted state
 	state      lane.State // that is wanted of the instance
 	stateSeq   uint64     // rises when state is set

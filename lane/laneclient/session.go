@@ -20,6 +20,9 @@ const (
 	// refusedRetry is how long to wait where the registry refuses the instance, say
 	// because its lane has ended: it may be created again.
 	refusedRetry = 5 * time.Second
+	// sessionMargin is by how much a session is taken for shorter than its TTL: longer than
+	// any call to an engine takes.
+	sessionMargin = 3 * time.Second
 	// maxRenewalLanes bounds what one renewal names.
 	maxRenewalLanes = 1024
 )
@@ -29,6 +32,8 @@ const (
 type keeper struct {
 	c       *Client
 	id      string
+	old     string    // a session that has to be deleted before the present one is told of
+	sent    time.Time // when what gave the session its TTL last was sent
 	ttl     time.Duration
 	opened  uint64
 	lost    bool
@@ -72,10 +77,17 @@ func (k *keeper) run(ctx context.Context) {
 // step does what is due, and returns how long to wait.
 func (k *keeper) step(ctx context.Context) time.Duration {
 	at := int(k.c.current.Load())
+	if k.isSpent() {
+		k.c.log.WarnContext(ctx, "session may have run out while it could not be renewed: a new one is opened", "session", k.id)
+		k.old = k.id
+		k.drop()
+	}
 	var err error
 	switch {
 	case k.id == "":
 		err = k.open(ctx)
+	case k.old != "":
+		err = k.endOld(ctx)
 	case !time.Now().Before(k.due):
 		err = k.renew(ctx)
 	case k.registerDue():
@@ -97,11 +109,44 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 
 // wait is how long there is nothing to do.
 func (k *keeper) wait() time.Duration {
+	if k.old != "" || k.isSpent() {
+		return 0
+	}
 	next := k.due
 	if k.registerWanted() && k.refused.Before(next) {
 		next = k.refused
 	}
 	return max(0, time.Until(next))
+}
+
+// isSpent reports whether the present session must not be used any longer.
+func (k *keeper) isSpent() (spent bool) {
+	l := k.c.link
+	l.read(func() { spent = k.id != "" && l.spent == k.id })
+	return spent
+}
+
+func (k *keeper) leased() (leased bool) {
+	l := k.c.link
+	l.read(func() { leased = l.leased })
+	return leased
+}
+
+// endOld ends a session that was replaced, and only then lets the new one be known. The
+// instance goes over to the new one before, so that it is never gone.
+func (k *keeper) endOld(ctx context.Context) error {
+	if k.registerDue() {
+		if err := k.register(ctx); err != nil {
+			return err
+		}
+	}
+	err := Delete[Session](ctx, k.c.API, k.old, InSession(k.old))
+	if p := problemOf(err); err != nil && (p == nil || p.Status != http.StatusNotFound && p.Type != ProblemSessionGone) {
+		return fmt.Errorf("end session %s, which may have run out: %w", k.old, err)
+	}
+	k.old = ""
+	k.prove(k.opened)
+	return nil
 }
 
 func (k *keeper) registerWanted() bool {
@@ -176,7 +221,9 @@ func (k *keeper) open(ctx context.Context) error {
 	k.id, k.opened, k.refused = opened.Name, opened.Revision, time.Time{}
 	k.reset = opened.Revision < before
 	k.setTTL(time.Duration(opened.TTL), started)
-	k.prove(opened.Revision)
+	if k.old == "" {
+		k.prove(opened.Revision)
+	}
 	k.c.log.InfoContext(ctx, "session is open", "session", k.id, "revision", opened.Revision)
 	return nil
 }
@@ -186,19 +233,29 @@ func (k *keeper) setTTL(ttl time.Duration, since time.Time) {
 	if ttl >= time.Second && ttl <= MaxTTL {
 		k.ttl = ttl
 	}
-	third := k.ttl / 3
-	k.retry.most = min(retryMost, third)
-	k.due = since.Add(third - jitter(third/10))
+	k.sent = since
+	every := k.ttl / 3
+	k.retry.most = min(retryMost, every)
+	if k.leased() { // more tries before the margin is reached
+		every = k.ttl / 4
+		k.retry.most = k.ttl / 10
+	}
+	k.due = since.Add(every - jitter(every/10))
 }
 
 // prove tells the viewer what the control plane has answered.
 func (k *keeper) prove(revision uint64) {
 	l := k.c.link
 	l.update(func() {
+		if l.leased && l.proof.session == k.id && !time.Now().Before(l.proof.lasts) {
+			l.spent = k.id // also where nobody has looked meanwhile
+		}
 		l.proof = proof{
 			session: k.id, revision: revision, at: time.Now(), replica: int(k.c.current.Load()),
 			seq: l.proof.seq + 1, opened: k.opened, lost: k.lost, reset: k.reset,
+			lasts: k.sent.Add(k.ttl - sessionMargin),
 		}
+		l.last = k.id
 		l.fatal = nil
 	})
 	signal(l.poke)
@@ -217,7 +274,11 @@ func (k *keeper) renew(ctx context.Context) error {
 			r.Reached = l.reached
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, max(time.Second, k.ttl/2)))
+	limit := min(callTimeout, max(time.Second, k.ttl/2))
+	if k.leased() {
+		limit = max(time.Second, k.ttl/5)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	started := time.Now()
 	renewed, err := RenewSession(ctx, k.c.API, k.id, r)

@@ -1,0 +1,244 @@
+package laneclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+const (
+	pathCursorBatch = "/v1/cursors:batch"
+	pathNotes       = "/v1/notes"
+	// moveTimeout is when moves without an answer are in doubt.
+	moveTimeout = 2 * time.Second
+	// moveRequests is how many requests of moves are under way at once. What comes
+	// meanwhile goes into the next one.
+	moveRequests = 2
+)
+
+// mover sends moves: at once where nothing is under way, and else many in one request.
+type mover struct {
+	mu      sync.Mutex
+	waiting []*move
+	active  int
+	closed  bool
+	senders sync.WaitGroup
+}
+
+// move is a write that waits for its answer.
+type move struct {
+	write  *consume.Write
+	body   CursorBatchWrite
+	answer consume.Answer
+	err    error
+	done   chan struct{}
+	gone   bool // nobody waits any more; guarded by the mover's mu
+}
+
+// Move implements [consume.Registry]. Moves of the process that come while others are under
+// way share a request. Whatever is no answer about the write itself leaves it in doubt: the
+// error is then a [consume.ErrDoubt], and says why.
+func (c *Client) Move(ctx context.Context, w *consume.Write) (consume.Answer, error) {
+	c.lease()
+	engine, err := c.groupEngine(ctx, w.Group)
+	if err != nil {
+		return consume.Answer{}, doubt(err)
+	}
+	m := &move{write: w, done: make(chan struct{})}
+	if m.body, err = encodeWrite(engine, w); err != nil {
+		return consume.Answer{}, doubt(err)
+	}
+	to, path := &c.groups.records, pathCursorBatch
+	if w.Record == nil {
+		to, path = &c.groups.notes, pathNotes
+	}
+	to.add(c, path, m)
+	select {
+	case <-m.done:
+		return m.answer, m.err
+	case <-ctx.Done():
+		to.forget(m)
+		return consume.Answer{}, doubt(ctx.Err())
+	}
+}
+
+func doubt(err error) error { return fmt.Errorf("%w: %w", consume.ErrDoubt, err) }
+
+// add queues a move, and sees to it that somebody sends it.
+func (q *mover) add(c *Client, path string, m *move) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		m.err = doubt(ErrClosed)
+		close(m.done)
+		return
+	}
+	q.waiting = append(q.waiting, m)
+	if q.active < moveRequests {
+		q.active++
+		q.senders.Go(func() { q.send(c, path) })
+	}
+}
+
+// forget takes out a move that has not been sent.
+func (q *mover) forget(m *move) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m.gone = true
+}
+
+// send sends what waits until nothing does.
+func (q *mover) send(c *Client, path string) {
+	for {
+		ms := q.next()
+		if len(ms) == 0 {
+			return
+		}
+		c.post(path, ms)
+	}
+}
+
+// next takes what goes into one request: moves of one session, in their order.
+func (q *mover) next() (ms []*move) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var rest []*move
+	for _, m := range q.waiting {
+		switch {
+		case m.gone:
+		case len(ms) < MaxCursorBatch && (len(ms) == 0 || m.write.Session == ms[0].write.Session):
+			ms = append(ms, m)
+		default:
+			rest = append(rest, m)
+		}
+	}
+	q.waiting = rest
+	if len(ms) == 0 {
+		q.active--
+	}
+	return ms
+}
+
+// post sends moves in one request, and gives each its answer.
+func (c *Client) post(path string, ms []*move) {
+	// Of no single caller: each waits for its own answer as long as it likes.
+	ctx, cancel := context.WithTimeout(context.Background(), moveTimeout)
+	defer cancel()
+	batch := CursorBatch{Writes: make([]CursorBatchWrite, len(ms))}
+	for i, m := range ms {
+		batch.Writes[i] = m.body
+	}
+	session := ms[0].write.Session
+	var out CursorAnswers
+	err := c.Do(ctx, http.MethodPost, path, &batch, &out, InSession(session))
+	if err == nil && len(out.Answers) != len(ms) {
+		err = fmt.Errorf("%d answers to %d moves", len(out.Answers), len(ms))
+	}
+	for i, m := range ms {
+		if err != nil {
+			m.err = doubt(err)
+		} else {
+			m.answer, m.err = decodeAnswer(&out.Answers[i])
+		}
+		if m.answer.Ended {
+			c.spend(session)
+		}
+		close(m.done)
+	}
+	if err != nil && isAnswer(err) {
+		c.noteErr(fmt.Errorf("moves of cursors: %w", err))
+	}
+}
+
+// spend notes that a session has ended: it is not given again.
+func (c *Client) spend(session string) {
+	l := c.link
+	l.update(func() {
+		if l.proof.session == session {
+			l.spent = session
+		}
+	})
+	signal(l.renew)
+}
+
+// encodeWrite is a write as the API takes it.
+func encodeWrite(engine string, w *consume.Write) (b CursorBatchWrite, err error) {
+	b.Name = CursorName(engine, w.Group, w.Partition.Topic, int(w.Partition.Index))
+	b.IfRevision, b.Gone = w.IfRevision, w.Gone
+	if w.Record != nil {
+		if b.Record, err = json.Marshal(w.Record); err != nil {
+			return b, fmt.Errorf("encode the record of %s: %w", b.Name, err)
+		}
+	}
+	for i := range w.Notes {
+		n := &w.Notes[i]
+		out := NoteWrite{Cursor: string(n.Cursor), Compare: n.Compare, Revision: n.IfRevision}
+		if n.Note != nil {
+			if out.Note, err = json.Marshal(n.Note); err != nil {
+				return b, fmt.Errorf("encode a note of %s: %w", b.Name, err)
+			}
+		}
+		b.Notes = append(b.Notes, out)
+	}
+	for _, cursor := range w.Read {
+		b.Read = append(b.Read, string(cursor))
+	}
+	for _, m := range w.Moves {
+		b.Moves = append(b.Moves, CursorMove{
+			Kind: string(m.Kind), Cursor: string(m.Cursor), Lane: string(m.Lane), From: m.From, Why: string(m.Why),
+		})
+	}
+	return b, nil
+}
+
+// decodeAnswer says what became of a write. Only these three are answers about it; all else
+// leaves it in doubt.
+func decodeAnswer(a *CursorAnswer) (out consume.Answer, err error) {
+	switch {
+	case a.Status == http.StatusOK:
+	case a.Status == http.StatusPreconditionFailed:
+		out.Outcome = consume.Conflict
+	case a.Status == http.StatusConflict && a.Type == ProblemSessionGone:
+		out.Outcome, out.Ended = consume.Conflict, true
+	default:
+		return out, doubt(&Problem{Status: a.Status, Type: a.Type, Title: http.StatusText(a.Status), Detail: a.Detail, Errors: a.Errors})
+	}
+	out.Revision = a.Revision
+	if out.Record, err = recordOf(a.Record); err != nil {
+		return consume.Answer{}, doubt(fmt.Errorf("read the record in an answer: %w", err))
+	}
+	for i := range a.Notes {
+		n, err := noteOf(&a.Notes[i])
+		if err != nil {
+			return consume.Answer{}, doubt(err)
+		}
+		out.Notes = append(out.Notes, n)
+	}
+	return out, nil
+}
+
+func noteOf(n *CursorNote) (out consume.StoredNote, err error) {
+	out = consume.StoredNote{Cursor: lane.Name(n.Cursor), Revision: n.Revision}
+	if isNull(n.Note) {
+		return out, nil
+	}
+	out.Note = new(consume.Note)
+	if err := json.Unmarshal(n.Note, out.Note); err != nil {
+		return out, fmt.Errorf("read the note of cursor %q in an answer: %w", n.Cursor, err)
+	}
+	return out, nil
+}
+
+// close waits until no move is under way, and lets no more be made.
+func (q *mover) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.senders.Wait()
+}
