@@ -190,6 +190,16 @@ func knownSelectors(r ref) []selector {
 		return append(s, selector{r.kind, "service", service})
 	case laneclient.KindLanes:
 		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "lane", r.name})
+	case laneclient.KindTopics:
+		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "topic", r.name})
+	case laneclient.KindGroups:
+		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "group", r.name})
+	case laneclient.KindMembers:
+		group, _, _ := strings.Cut(r.name, "/")
+		return append(s, selector{r.kind, "group", group})
+	case laneclient.KindCursors:
+		engine, group, topic, _, _ := laneclient.ParseCursorName(r.name)
+		return append(s, selector{r.kind, "engine", engine}, selector{r.kind, "group", group}, selector{r.kind, "topic", topic})
 	case laneclient.KindServices:
 		return append(s, selector{r.kind, "name", r.name}, selector{r.kind, "service", r.name})
 	default:

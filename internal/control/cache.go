@@ -69,6 +69,8 @@ type cache struct {
 	rev      uint64           // everything up to here is in
 	loaded   bool             // a first list is in
 	advanced chan struct{}    // closed and replaced when rev rises
+	changed  chan struct{}    // closed and replaced when rev rises with news
+	news     bool             // something has changed since the last advance
 	objects  map[ref]store.KV // as stored
 	shelves  map[laneclient.Kind]*shelf
 	uses     map[string]side    // by lane
@@ -77,15 +79,17 @@ type cache struct {
 	lease    store.LeaseID      // of the leader key
 	leader   side               // value: the node that leads; rev 0: none
 	broken   map[ref]error      // stored, but no object that this version can read
-	hub      *hub
-	fill     *backfill // nil before the first list
-	loading  bool      // take is fed by a list, whose events are of unknown age
-	now      func() time.Time
+	// tombstones of members, by name, with when they end: the leader removes them.
+	tombstones map[string]time.Time
+	hub        *hub
+	fill       *backfill // nil before the first list
+	loading    bool      // take is fed by a list, whose events are of unknown age
+	now        func() time.Time
 }
 
 func newCache(now func() time.Time) *cache {
 	c := &cache{
-		kinds: map[laneclient.Kind]*kind{}, advanced: make(chan struct{}), hub: newHub(), now: now,
+		kinds: map[laneclient.Kind]*kind{}, advanced: make(chan struct{}), changed: make(chan struct{}), hub: newHub(), now: now,
 	}
 	for _, k := range kinds() {
 		c.kinds[k.name] = k
@@ -103,6 +107,8 @@ func (c *cache) reset() {
 	c.uses, c.health = map[string]side{}, map[string]side{}
 	c.replicas, c.broken = map[string]replica{}, map[ref]error{}
 	c.leader, c.lease = side{}, 0
+	c.tombstones = map[string]time.Time{}
+	c.news = true
 }
 
 // load replaces everything by a list of the store. Watches that are open cannot be
@@ -159,10 +165,16 @@ func (c *cache) sideRevision(r ref) uint64 {
 	}
 }
 
+// applyRevision takes in one revision. One of which nobody can see anything is told of to
+// nobody: notes of cursors are written more often than all else together, and are no
+// change to a watch.
 func (c *cache) applyRevision(events []store.Event, rev uint64) {
 	var touched []ref
 	for _, e := range events {
 		touched = c.take(touched, e)
+	}
+	if len(touched) == 0 {
+		return
 	}
 	var changes []*change
 	for _, r := range c.order(touched) {
@@ -180,33 +192,44 @@ func (c *cache) advance(rev uint64) {
 	c.rev = rev
 	close(c.advanced)
 	c.advanced = make(chan struct{})
+	if c.news {
+		c.news = false
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
 	c.hub.reached(rev)
 }
 
 // take stores what an event says and appends the objects that look different now.
 func (c *cache) take(touched []ref, e store.Event) []ref {
 	family, name := parseKey(e.Key)
+	r := ref{laneclient.Kind(family), name}
 	value := side{rev: e.ModRevision, value: e.Value}
+	known := c.kinds[r.kind] != nil
+	c.news = c.news || known
 	switch family {
 	case "uses":
+		c.news = true
 		putSide(c.uses, name, value, e.Deleted)
 		return append(touched, laneRef(name))
 	case "health":
+		c.news = true
 		putSide(c.health, name, value, e.Deleted)
 		return append(touched, ref{laneclient.KindInstances, name})
 	case "replicas":
+		c.news = true
 		c.takeReplica(name, e)
 		return touched
 	case "leader":
+		c.news = true
 		c.leader, c.lease = side{}, 0
 		if !e.Deleted {
 			c.leader, c.lease = value, e.Lease
 		}
 		return touched
 	}
-	r := ref{laneclient.Kind(family), name}
-	if c.kinds[r.kind] == nil {
-		return touched // of a newer version: not ours to show
+	if !known {
+		return touched // notes, what only transactions compare, and what is of a newer version
 	}
 	if e.Deleted {
 		delete(c.objects, r)
@@ -277,6 +300,7 @@ func (c *cache) refresh(r ref, rev uint64) *change {
 		return nil
 	case after == nil:
 		shelf.remove(r.name)
+		delete(c.tombstones, r.name)
 		return newChange(rev, r, before, nil)
 	case before != nil && before.rev == after.rev && string(before.body) == string(after.body):
 		return nil
@@ -284,6 +308,7 @@ func (c *cache) refresh(r ref, rev uint64) *change {
 	after.changed = rev
 	after.setLine()
 	shelf.put(after)
+	c.noteTombstone(after)
 	return newChange(rev, r, before, after)
 }
 
@@ -311,8 +336,8 @@ type view struct {
 }
 
 func presentItem(k *kind, r ref, kv store.KV, v view) (*item, error) {
-	obj := k.newObject()
-	if err := json.Unmarshal(kv.Value, obj); err != nil {
+	obj, err := k.decode(r.name, kv.Value)
+	if err != nil {
 		return nil, fmt.Errorf("stored %s %s: %w", r.kind, r.name, err)
 	}
 	m := metaOf(obj)
@@ -331,10 +356,22 @@ func presentItem(k *kind, r ref, kv store.KV, v view) (*item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s: %w", r.kind, r.name, err)
 	}
+	if k.read == nil {
+		body = keepUnknown(body, kv.Value, k.typ)
+	}
 	return &item{
 		ref: r, rev: kv.ModRevision, changed: kv.ModRevision, useRev: v.use.rev, lease: kv.Lease, raw: kv.Value,
-		obj: obj, body: keepUnknown(body, kv.Value, k.typ), sels: selectorsOf(k, obj),
+		obj: obj, body: body, sels: selectorsOf(k, obj),
 	}, nil
+}
+
+// decode reads what is stored of an object.
+func (k *kind) decode(name string, stored []byte) (any, error) {
+	if k.read != nil {
+		return k.read(name, stored)
+	}
+	obj := k.newObject()
+	return obj, json.Unmarshal(stored, obj)
 }
 
 // deriveLane adds what follows from a lane's name and last use.
@@ -363,14 +400,25 @@ func (c *cache) get(r ref) *item {
 // list returns the items of a kind for which keep holds, after a name and at most
 // limit of them, and whether there are more; all at one revision.
 func (c *cache) list(k laneclient.Kind, after string, limit int, keep func(*item) bool) (items []*item, more bool, rev uint64) {
+	return c.listUnder(k, nil, after, limit, keep)
+}
+
+// listUnder is list where keep is known to hold for none but what all of sels choose.
+func (c *cache) listUnder(k laneclient.Kind, sels []selector, after string, limit int, keep func(*item) bool) (items []*item, more bool, rev uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	s := c.shelves[k]
-	at, found := slices.BinarySearch(s.names, after)
+	names := s.names
+	for _, sel := range sels {
+		if some := c.named(sel); len(some) < len(names) {
+			names = some
+		}
+	}
+	at, found := slices.BinarySearch(names, after)
 	if found {
 		at++
 	}
-	for _, name := range s.names[at:] {
+	for _, name := range names[at:] {
 		it := s.byName[name]
 		if keep != nil && !keep(it) {
 			continue
@@ -383,11 +431,12 @@ func (c *cache) list(k laneclient.Kind, after string, limit int, keep func(*item
 	return items, false, c.rev
 }
 
-// next returns a channel that is closed when the revision rises.
+// next returns a channel that is closed when something changes that this replica knows
+// of. A revision that rises without that is no news.
 func (c *cache) next() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.advanced
+	return c.changed
 }
 
 func (c *cache) count(k laneclient.Kind) int {

@@ -48,7 +48,7 @@ func (f *faults) err(what string) error {
 }
 
 // readBody reads a JSON body of bounded size.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		media, _, _ := strings.Cut(ct, ";")
 		if !strings.EqualFold(strings.TrimSpace(media), "application/json") {
@@ -57,7 +57,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // in memory there is none
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
@@ -127,6 +127,9 @@ func walk(dec *json.Decoder, t reflect.Type, path string, null nullRule, depth i
 	}
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if t == reflect.TypeFor[json.RawMessage]() {
+		t = nil // read elsewhere
 	}
 	switch tok {
 	case json.Delim('{'):

@@ -399,6 +399,7 @@ type portion struct {
 	rev       uint64 // what the view has reached, if tell
 	tell      bool   // progress
 	asked     uint64 // renewals that it answers
+	owes      bool   // progress, once what is left is sent
 	compacted bool   // what comes next is no longer there
 	next      uint64 // index of the first change that is left
 	turn      uint64
@@ -429,11 +430,18 @@ func (h *hub) take(w *watcher) portion {
 		}
 		if p.size+len(line) > turnBytes && len(p.lines) > 0 {
 			p.next, p.tell = at, false
-			break
+			return p
 		}
 		p.size += len(line)
 		p.lines = append(p.lines, line)
+		if ch := list[at-first]; ch.kind == laneclient.KindCursors && ch.put != nil {
+			p.owes = true
+		}
 	}
+	// A record may name a session that has ended. Whoever reads it takes the cursor once the
+	// view has reached the record's revision without that session: it must not wait for the
+	// second to be over. The line goes out with the record, and only to who selects cursors.
+	p.tell, p.owes = p.tell || p.owes, false
 	return p
 }
 
@@ -450,6 +458,7 @@ func (h *hub) done(w *watcher, p portion) {
 			w.told = p.asked
 		}
 	}
+	w.due = w.due || p.owes
 	if w.at < w.group.end || w.ended || w.due || w.owes(h.rev) {
 		h.turns.queue(w)
 		return

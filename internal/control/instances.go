@@ -67,46 +67,36 @@ func (c *Control) bindInstance(ctx context.Context, w *write, i *laneclient.Inst
 	if old != nil && old.Session == i.Session {
 		i.Since = old.Since
 	}
-	if session == "" {
-		return nil
-	}
-	if !isPlainName(session) {
-		return sessionGone(http.StatusConflict, clip(session))
-	}
-	s, err := c.read(ctx, sessionRef(session))
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		return sessionGone(http.StatusConflict, session)
-	}
-	w.lease = s.lease
-	w.requires(s.ref, s.rev)
-	return nil
+	return c.bindSession(ctx, w, session)
 }
 
 // joinLane sets the generation and makes the write depend on the lane as it is.
-func (c *Control) joinLane(ctx context.Context, w *write, i *laneclient.Instance) error {
-	i.Generation = 0
-	if i.Lane == "" {
-		return nil
+func (c *Control) joinLane(ctx context.Context, w *write, i *laneclient.Instance) (err error) {
+	i.Generation, err = c.enterLane(ctx, w, i.Lane)
+	return err
+}
+
+// enterLane makes a write depend on a lane, which takes new ones, and gives its generation;
+// the baseline has none.
+func (c *Control) enterLane(ctx context.Context, w *write, name string) (generation uint64, err error) {
+	if name == "" {
+		return 0, nil
 	}
-	it, err := c.read(ctx, laneRef(i.Lane))
+	it, err := c.read(ctx, laneRef(name))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	l := laneOfItem(it)
 	switch {
 	case l == nil:
 		f := &faults{}
-		f.add("lane", "lane %q does not exist: create it first, for example with `laneway lane create %s`", i.Lane, i.Lane)
-		return typed(invalid("the object", f.list), laneclient.ProblemLane)
+		f.add("lane", "lane %q does not exist: create it first, for example with `laneway lane create %s`", name, name)
+		return 0, typed(invalid("the object", f.list), laneclient.ProblemLane)
 	case !isAlive(l):
-		return laneDrains(l)
+		return 0, laneDrains(l)
 	}
-	i.Generation = l.Generation
 	w.requires(it.ref, it.rev)
-	return nil
+	return l.Generation, nil
 }
 
 // requireService lets a service come to be with its first instance, and tells whoever

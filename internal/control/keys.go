@@ -22,6 +22,10 @@ const (
 	childrenPrefix    = root + "children/"    // + lane: touched by every creation of a child
 	newcomersPrefix   = root + "newcomers/"   // + service: touched by every new instance
 	generationsPrefix = root + "generations/" // + lane: last generation of a lane that was removed
+	topicUsesPrefix   = root + "topicuses/"   // + topic: touched by every group that comes to name it
+	membershipPrefix  = root + "membership/"  // + group: touched by every member that joins; gone while the group is being deleted
+	tombstonesPrefix  = root + "tombstones/"  // + group: touched by every member that leaves a tombstone
+	notesPrefix       = root + "notes/"       // + name of a partition's cursors + "/" + main, or "color/" and the color
 	replicasPrefix    = root + "replicas/"    // + node: which replicas live; under their lease
 	leaderKey         = root + "leader"       // the replica that runs the life of lanes; under its lease
 )
@@ -49,3 +53,22 @@ func laneRef(name string) ref { return ref{laneclient.KindLanes, name} }
 func sessionRef(id string) ref { return ref{laneclient.KindSessions, id} }
 
 func serviceRef(name string) ref { return ref{laneclient.KindServices, name} }
+
+func topicRef(name string) ref { return ref{laneclient.KindTopics, name} }
+
+func groupRef(name string) ref { return ref{laneclient.KindGroups, name} }
+
+func memberRef(group, name string) ref {
+	return ref{laneclient.KindMembers, group + "/" + name}
+}
+
+func cursorRef(name string) ref { return ref{laneclient.KindCursors, name} }
+
+// noteKey is the key of the note of a cursor; color empty: of main. A lane may be called
+// "main", hence the segment before a color.
+func noteKey(cursors, color string) string {
+	if color == "" {
+		return notesPrefix + cursors + "/main"
+	}
+	return notesPrefix + cursors + "/color/" + color
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -14,43 +15,67 @@ import (
 type kind struct {
 	name laneclient.Kind
 	typ  reflect.Type // of the object, a struct of laneclient
-	// segments of the path below the kind: two for instances.
-	segments int
+	// path names the segments of the path below the kind, as patterns of endpoints do.
+	path []string
 	// fields by which lists and watches can select, beside none.
 	fields []string
 	// checkName says what is wrong with an object's name.
 	checkName func(name string) error
 	// check completes and checks what a client sent; pure.
 	check func(obj any, f *faults)
+	// read makes the object of what is stored, where that is not the object's JSON; else nil.
+	read func(name string, stored []byte) (any, error)
 }
 
 // kinds are all kinds that are stored, in the order in which they are listed.
 func kinds() []*kind {
 	const lane_, service, instance, session, name = "lane", "service", "instance", "session", "name"
+	const engine, group, topic, partition = "engine", "group", "topic", "partition"
+	one := []string{name}
 	return []*kind{
 		{
-			name: laneclient.KindLanes, typ: reflect.TypeFor[laneclient.Lane](), segments: 1,
+			name: laneclient.KindLanes, typ: reflect.TypeFor[laneclient.Lane](), path: one,
 			fields: []string{name, lane_, "parent"}, checkName: checkLaneName, check: checkLane,
 		},
 		{
-			name: laneclient.KindServices, typ: reflect.TypeFor[laneclient.Service](), segments: 1,
+			name: laneclient.KindServices, typ: reflect.TypeFor[laneclient.Service](), path: one,
 			fields: []string{name, service}, checkName: lane.CheckService, check: checkService,
 		},
 		{
-			name: laneclient.KindInstances, typ: reflect.TypeFor[laneclient.Instance](), segments: 2,
+			name: laneclient.KindInstances, typ: reflect.TypeFor[laneclient.Instance](), path: []string{service, name},
 			fields: []string{service, lane_, session}, checkName: checkInstanceName, check: checkInstance,
 		},
 		{
-			name: laneclient.KindRoutes, typ: reflect.TypeFor[laneclient.Route](), segments: 1,
+			name: laneclient.KindRoutes, typ: reflect.TypeFor[laneclient.Route](), path: one,
 			fields: []string{name, service}, checkName: checkPlainName, check: checkRoute,
 		},
 		{
-			name: laneclient.KindRules, typ: reflect.TypeFor[laneclient.Rule](), segments: 1,
+			name: laneclient.KindRules, typ: reflect.TypeFor[laneclient.Rule](), path: one,
 			fields: []string{name, lane_}, checkName: checkPlainName, check: checkRule,
 		},
 		{
-			name: laneclient.KindSessions, typ: reflect.TypeFor[laneclient.Session](), segments: 1,
+			name: laneclient.KindSessions, typ: reflect.TypeFor[laneclient.Session](), path: one,
 			fields: []string{name, instance, service}, checkName: checkPlainName, check: checkSession,
+		},
+		{
+			name: laneclient.KindEngines, typ: reflect.TypeFor[laneclient.Engine](), path: one,
+			fields: []string{name, session}, checkName: checkPlainName, check: checkEngine,
+		},
+		{
+			name: laneclient.KindTopics, typ: reflect.TypeFor[laneclient.Topic](), path: one,
+			fields: []string{name, topic, engine}, checkName: checkTopicName, check: checkTopic,
+		},
+		{
+			name: laneclient.KindGroups, typ: reflect.TypeFor[laneclient.Group](), path: one,
+			fields: []string{name, group, engine, topic}, checkName: checkGroupName, check: checkGroup,
+		},
+		{
+			name: laneclient.KindMembers, typ: reflect.TypeFor[laneclient.Member](), path: []string{group, name},
+			fields: []string{group, engine, lane_, session}, checkName: checkMemberName, check: checkMember,
+		},
+		{
+			name: laneclient.KindCursors, typ: reflect.TypeFor[laneclient.Cursor](), path: []string{engine, group, topic, partition},
+			fields: []string{group, engine, topic}, checkName: checkCursorName, check: checkCursor, read: readCursor,
 		},
 	}
 }
@@ -97,6 +122,16 @@ func metaOf(obj any) *laneclient.Meta {
 	case *laneclient.Rule:
 		return &o.Meta
 	case *laneclient.Session:
+		return &o.Meta
+	case *laneclient.Engine:
+		return &o.Meta
+	case *laneclient.Topic:
+		return &o.Meta
+	case *laneclient.Group:
+		return &o.Meta
+	case *laneclient.Member:
+		return &o.Meta
+	case *laneclient.Cursor:
 		return &o.Meta
 	}
 	panic(fmt.Sprintf("control: %T is no object", obj)) // a kind was added without its case
@@ -163,8 +198,41 @@ func selectorsOf(k *kind, obj any) []selector {
 		add("instance", o.Instance)
 		service, _, _ := strings.Cut(o.Instance, "/")
 		add("service", service)
+	default:
+		consumeSelectors(obj, add)
 	}
 	return s
+}
+
+// consumeSelectors are those of the kinds of consumption.
+func consumeSelectors(obj any, add func(field, value string)) {
+	switch o := obj.(type) {
+	case *laneclient.Engine:
+		add("name", o.Name)
+		add("session", o.Session)
+	case *laneclient.Topic:
+		add("name", o.Name)
+		add("topic", o.Name)
+		add("engine", o.Engine)
+	case *laneclient.Group:
+		add("name", o.Name)
+		add("group", o.Name)
+		add("engine", o.Engine)
+		for n, topic := range o.Topics {
+			if !slices.Contains(o.Topics[:n], topic) {
+				add("topic", topic)
+			}
+		}
+	case *laneclient.Member:
+		add("group", o.Group)
+		add("engine", o.Engine)
+		add("lane", o.Lane)
+		add("session", o.Session)
+	case *laneclient.Cursor:
+		add("group", o.Group)
+		add("engine", o.Engine)
+		add("topic", o.Topic)
+	}
 }
 
 func mentions(shares []laneclient.LaneShare, name string) bool {

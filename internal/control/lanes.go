@@ -312,7 +312,11 @@ func (c *Control) editLiving(w http.ResponseWriter, r *http.Request, p params, e
 
 // readInto decodes a request's body.
 func readInto(w http.ResponseWriter, r *http.Request, out any) error {
-	body, err := readBody(w, r)
+	return readUpTo(w, r, maxBodyBytes, out)
+}
+
+func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, out any) error {
+	body, err := readBody(w, r, limit)
 	if err != nil {
 		return err
 	}

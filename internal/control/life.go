@@ -31,7 +31,7 @@ type step string
 
 const (
 	stepNone   step = ""
-	stepReady  step = "ready"  // creating -> ready: in use, or with an instance
+	stepReady  step = "ready"  // creating -> ready: in use, or with an instance or a member
 	stepWarn   step = "warn"   // sets warned_at
 	stepDrain  step = "drain"  // ready -> draining: expired
 	stepEnd    step = "end"    // draining -> ended
@@ -85,7 +85,7 @@ func (c *Control) runLife(ctx context.Context) {
 		advanced := c.cache.next()
 		wait := lifeWait
 		if rev, leads := c.leadership(); leads {
-			wait = min(wait, c.stepLanes(ctx, rev))
+			wait = min(wait, c.stepLanes(ctx, rev), c.removeTombstones(ctx, rev))
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -128,8 +128,10 @@ func (c *Control) stepLanes(ctx context.Context, leader uint64) time.Duration {
 	return wait
 }
 
-// laneFacts gives the highest generation of a ready instance by lane, and the lanes
-// that have a living child.
+// laneFacts gives the highest generation of a ready instance, or of a member, by lane, and
+// the lanes that have a living child. As with instances, that there is a member is no use
+// of the lane, by which it would live on: what is consumed in it is, and the consumer's
+// renewals tell of that.
 func (c *Control) laneFacts(lanes []*item) (inUse map[string]uint64, parents map[string]bool) {
 	inUse, parents = map[string]uint64{}, map[string]bool{}
 	creating := false
@@ -141,13 +143,19 @@ func (c *Control) laneFacts(lanes []*item) (inUse map[string]uint64, parents map
 		}
 	}
 	if !creating {
-		return inUse, parents // instances matter to new lanes alone
+		return inUse, parents // instances and members matter to new lanes alone
 	}
 	instances, _, _ := c.cache.list(laneclient.KindInstances, "", 0, nil)
 	for _, it := range instances {
 		i, _ := it.obj.(*laneclient.Instance)
 		if i.Lane != "" && i.Routing().State == lane.Ready {
 			inUse[i.Lane] = max(inUse[i.Lane], i.Generation)
+		}
+	}
+	members, _, _ := c.cache.list(laneclient.KindMembers, "", 0, nil)
+	for _, it := range members {
+		if m := memberOfItem(it); m.Lane != "" && m.Session != "" {
+			inUse[m.Lane] = max(inUse[m.Lane], m.Generation)
 		}
 	}
 	return inUse, parents

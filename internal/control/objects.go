@@ -254,10 +254,11 @@ func (c *Control) catchUpNow(ctx context.Context) error {
 
 // refOf is the object that a request's path names.
 func refOf(k *kind, p params) ref {
-	if k.segments == 2 {
-		return ref{k.name, p["service"] + "/" + p["name"]}
+	segments := make([]string, len(k.path))
+	for n, name := range k.path {
+		segments[n] = p[name]
 	}
-	return ref{k.name, p["name"]}
+	return ref{k.name, strings.Join(segments, "/")}
 }
 
 func (c *Control) getObject(k *kind) handler {
@@ -310,6 +311,17 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
+// listFields are those by which a list can choose among a kind.
+func (k *kind) listFields() []string {
+	var fields []string
+	for _, field := range []string{"lane", "service", "group", "topic", "engine"} {
+		if slices.Contains(k.fields, field) {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
 // listQuery is what a list is asked for.
 type listQuery struct {
 	limit int
@@ -331,7 +343,7 @@ func parseList(k *kind, query url.Values) (listQuery, error) {
 			q.limit = n
 		case "after":
 			q.after = value
-		case "lane", "service":
+		case "lane", "service", "group", "topic", "engine":
 			if !slices.Contains(k.fields, key) {
 				f.add(key, "does not choose among %s: leave it out", k.name)
 				continue
@@ -343,7 +355,7 @@ func parseList(k *kind, query url.Values) (listQuery, error) {
 				q.sels = append(q.sels, selector{k.name, key, value})
 			}
 		default:
-			f.add(clip(key), "is no parameter of this request: want lane, service, limit and after")
+			f.add(clip(key), "is no parameter of this request: want %s", strings.Join(append(k.listFields(), "limit", "after"), ", "))
 		}
 	}
 	sortedFields(f.list)
@@ -368,7 +380,7 @@ func (c *Control) listObjects(k *kind) handler {
 		if err := c.catchUpNow(r.Context()); err != nil {
 			return err
 		}
-		items, more, rev := c.cache.list(k.name, q.after, q.limit, q.keep)
+		items, more, rev := c.cache.listUnder(k.name, q.sels, q.after, q.limit, q.keep)
 		list := laneclient.List{Items: make([]json.RawMessage, len(items)), Revision: rev}
 		for n, it := range items {
 			list.Items[n] = it.body
@@ -386,7 +398,7 @@ func (c *Control) listObjects(k *kind) handler {
 // readObject decodes and checks the object in a request's body. name is that of the
 // path, which the body may repeat.
 func readObject(w http.ResponseWriter, r *http.Request, k *kind, name string) (any, error) {
-	body, err := readBody(w, r)
+	body, err := readBody(w, r, maxBodyBytes)
 	if err != nil {
 		return nil, err
 	}

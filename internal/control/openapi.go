@@ -44,6 +44,7 @@ func (c *Control) endpoints() []endpoint {
 	}
 	list = append(list, c.laneEndpoints()...)
 	list = append(list, c.sessionEndpoints()...)
+	list = append(list, c.cursorEndpoints()...)
 	return append(list, c.otherEndpoints()...)
 }
 
@@ -51,18 +52,16 @@ func (c *Control) endpoints() []endpoint {
 // alone.
 func (c *Control) kindEndpoints(k *kind) []endpoint {
 	path := "/v1/" + string(k.name)
-	one := path + "/{name}"
-	if k.segments == 2 {
-		one = path + "/{service}/{name}"
+	one := path
+	for _, segment := range k.path {
+		one += "/{" + segment + "}"
 	}
 	query := []parameter{
 		{name: "limit", description: "how many at most; default 1000, at most 10000", number: true},
 		{name: "after", description: "goes on after this name: next of the page before"},
 	}
-	for _, field := range []string{"lane", "service"} {
-		if slices.Contains(k.fields, field) {
-			query = append(query, parameter{name: field, description: "only those of this " + field + "; lane - is the baseline"})
-		}
+	for _, field := range k.listFields() {
+		query = append(query, parameter{name: field, description: "only those of this " + field + "; lane - is the baseline"})
 	}
 	list := []endpoint{
 		{http.MethodGet, path, c.listObjects(k), operation{
@@ -72,12 +71,29 @@ func (c *Control) kindEndpoints(k *kind) []endpoint {
 			summary: "Get one of " + string(k.name), response: k.typ, failures: []int{404},
 		}},
 	}
-	put, del := c.putObject(k), c.deleteObject(k)
+	put, del, get := c.putObject(k), c.deleteObject(k), &list[1]
 	headers := []string{ifMatch, ifNoneMatch}
 	deleted := operation{summary: "Delete one of " + string(k.name), headers: headers, statuses: []int{204}, failures: []int{404, 409, 412}}
 	switch k.name {
 	case laneclient.KindSessions:
 		return list
+	case laneclient.KindCursors:
+		get.handle, get.summary = c.getCursor, "Get the record of a partition's cursors, and their notes"
+		return list
+	case laneclient.KindTopics:
+		put, del = c.putTopic, c.deleteTopic
+	case laneclient.KindGroups:
+		put, del = c.putGroup, c.deleteGroup
+		deleted.summary = "Delete a group without members, its cursors and its notes"
+	case laneclient.KindEngines:
+		put, del = c.putEngine, c.deleteEngine
+		headers = append(headers, laneclient.SessionHeader)
+		deleted.headers = headers
+	case laneclient.KindMembers:
+		put, del = c.putMember, c.deleteMember
+		headers = append(headers, laneclient.SessionHeader)
+		deleted.summary, deleted.headers, deleted.failures = "Let a member leave its group", headers, append(deleted.failures, 422)
+		deleted.query = []parameter{{name: laneclient.GraceParam, description: "how long it counts after it has left, or until another comes; default 0s, at most " + laneclient.MaxGrace.String()}}
 	case laneclient.KindLanes:
 		put, del = c.putLane, c.deleteLane
 		deleted = operation{summary: "Let a lane drain, and end", headers: headers, response: k.typ, failures: []int{404, 409, 412}}
@@ -113,6 +129,26 @@ func (c *Control) laneEndpoints() []endpoint {
 		{http.MethodPost, "/v1/lanes/{name}/hold", c.postHold, operation{
 			summary: "Keep a lane from expiring, or let it expire again", headers: headers,
 			request: reflect.TypeFor[laneclient.Hold](), response: laneType, failures: failures,
+		}},
+	}
+}
+
+func (c *Control) cursorEndpoints() []endpoint {
+	batch, answers := reflect.TypeFor[laneclient.CursorBatch](), reflect.TypeFor[laneclient.CursorAnswers]()
+	headers := []string{laneclient.SessionHeader}
+	failures := []int{413, 415, 422}
+	return []endpoint{
+		{http.MethodPut, "/v1/cursors/{engine}/{group}/{topic}/{partition}", c.putCursor, operation{
+			summary: "Write the record of a partition's cursors, and notes, in one transaction",
+			headers: []string{ifMatch, ifNoneMatch, laneclient.SessionHeader},
+			request: reflect.TypeFor[laneclient.CursorWrite](), response: reflect.TypeFor[laneclient.CursorDone](),
+			failures: []int{409, 412, 413, 415, 422, 428, 507},
+		}},
+		{http.MethodPost, "/v1/cursors:batch", c.postCursors(true), operation{
+			summary: "Write cursors of several partitions, each answered by itself", headers: headers, request: batch, response: answers, failures: failures,
+		}},
+		{http.MethodPost, "/v1/notes", c.postCursors(false), operation{
+			summary: "Write notes of several partitions, each answered by itself", headers: headers, request: batch, response: answers, failures: failures,
 		}},
 	}
 }
@@ -202,7 +238,7 @@ func document(endpoints []endpoint, version string) ([]byte, error) {
 		"info": object{
 			"title":       "Laneway control API",
 			"version":     version,
-			"description": "Lanes, services, instances, routes, rules and sessions. Errors are RFC 9457 problems whose detail says what to do next.",
+			"description": "Lanes, services, instances, routes, rules and sessions; engines, topics, groups, members and cursors. Errors are RFC 9457 problems whose detail says what to do next.",
 		},
 		"paths":      paths,
 		"components": object{"schemas": s.components},
@@ -381,7 +417,8 @@ func fieldNote(field string) object {
 	case "Lane.state":
 		return object{"enum": []string{"creating", "ready", "draining", "ended"}, "readOnly": true}
 	case "Lane.generation", "Lane.created", "Lane.expires", "Lane.warned_at", "Lane.draining_at", "Lane.ended_at", "Lane.last_use",
-		"Instance.generation", "Instance.since", "Session.since", "Session.reached":
+		"Instance.generation", "Instance.since", "Session.since", "Session.reached", "Engine.since",
+		"Member.generation", "Member.since", "Member.until":
 		return object{"readOnly": true}
 	case "Lane.ttl":
 		return object{"default": laneclient.DefaultLaneTTL.String()}
@@ -397,6 +434,16 @@ func fieldNote(field string) object {
 		return enum("tcp", "http")
 	case "Endpoint.transport":
 		return enum("header", "framed", "buffered")
+	case "Topic.partitions":
+		return object{"minimum": 0, "maximum": laneclient.MaxPartitions, "default": 1}
+	case "Topic.durability":
+		return enum(laneclient.DurabilityFast, laneclient.DurabilityBounded, laneclient.DurabilitySync)
+	case "Group.start":
+		return object{"default": laneclient.DefaultStart, "description": "earliest, latest, offset:N, or a time as RFC 3339 has it"}
+	case "Group.handover_timeout":
+		return object{"default": laneclient.DefaultHandover.String()}
+	case "Group.on_registry_loss":
+		return enum(laneclient.OnLossContinue, laneclient.OnLossHold)
 	case "Rule.status":
 		return object{"readOnly": true, "description": "ok, or what is wrong; such a rule is skipped"}
 	case "Event.type":

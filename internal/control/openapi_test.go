@@ -121,6 +121,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 	sess := r.session(`{"instance":"order/a"}`)
 	doomed := r.session(`{}`)
+	record := `{"v":1,"main":{"holder":{"session":"` + sess.Name + `"}}}`
+	const cursors = "/v1/cursors/main/billing/orders/3"
 	// A request for every operation that has to succeed, in this order.
 	type call struct{ op, path, body, session string }
 	calls := []call{
@@ -146,6 +148,27 @@ func TestOpenAPI(t *testing.T) {
 		{"post /v1/sessions/{name}/renew", "/v1/sessions/" + sess.Name + "/renew", `{"reached":1,"lanes":["green"]}`, ""},
 		{"get /v1/sessions", "/v1/sessions", "", ""},
 		{"get /v1/sessions/{name}", "/v1/sessions/" + sess.Name, "", ""},
+		{"put /v1/engines/{name}", "/v1/engines/main", `{"scheme":"nats","address":"nats://127.0.0.1:7742"}`, sess.Name},
+		{"get /v1/engines", "/v1/engines", "", ""},
+		{"get /v1/engines/{name}", "/v1/engines/main", "", ""},
+		{"put /v1/topics/{name}", "/v1/topics/orders", `{"engine":"main","partitions":4,"retention":"24h","durability":"sync"}`, ""},
+		{"get /v1/topics", "/v1/topics?engine=main", "", ""},
+		{"get /v1/topics/{name}", "/v1/topics/orders", "", ""},
+		{"put /v1/groups/{name}", "/v1/groups/billing", `{"engine":"main","topics":["orders"],"start":"offset:7","retry":["1s"],"partitions":{"orders":4},"reset":{"id":"r1","offsets":{"orders/3":9}}}`, ""},
+		{"get /v1/groups", "/v1/groups", "", ""},
+		{"get /v1/groups/{name}", "/v1/groups/billing", "", ""},
+		{"put /v1/members/{group}/{name}", "/v1/members/billing/a", `{"topics":["orders"],"lane":"green","room":"x","client":{"name":"c","address":"127.0.0.1:9","version":"1"}}`, sess.Name},
+		{"get /v1/members", "/v1/members?group=billing&lane=green", "", ""},
+		{"get /v1/members/{group}/{name}", "/v1/members/billing/a", "", ""},
+		{"put /v1/cursors/{engine}/{group}/{topic}/{partition}", cursors, `{"record":` + record + `,"notes":[{"cursor":"","note":{"v":1,"pos":5,"left":[3]},"compare":true}],"gone":["nobody"],"read":["green"],"moves":[{"kind":"create","why":"new-group"}]}`, sess.Name},
+		{"get /v1/cursors", "/v1/cursors?group=billing", "", ""},
+		{"get /v1/cursors/{engine}/{group}/{topic}/{partition}", cursors, "", ""},
+		{"post /v1/cursors:batch", "/v1/cursors:batch", `{"writes":[{"name":"main/billing/orders/2","record":` + record + `},{"name":"main/billing/orders/3","record":` + record + `},{"name":"x"}]}`, sess.Name},
+		{"post /v1/notes", "/v1/notes", `{"writes":[{"name":"main/billing/orders/3","if_revision":1,"notes":[{"cursor":"","note":null}]}]}`, sess.Name},
+		{"delete /v1/members/{group}/{name}", "/v1/members/billing/a", "", sess.Name},
+		{"delete /v1/groups/{name}", "/v1/groups/billing", "", ""},
+		{"delete /v1/topics/{name}", "/v1/topics/orders", "", ""},
+		{"delete /v1/engines/{name}", "/v1/engines/main", "", ""},
 		{"get /v1/watch", "", "", ""}, // below
 		{"get /v1/explain", "/v1/explain?service=order&color=green&protocol=http", "", ""},
 		{"post /v1/explain/http", "/v1/explain/http", `{"host":"api.example.com","headers":{"a":["b"]}}`, ""},
@@ -170,7 +193,7 @@ func TestOpenAPI(t *testing.T) {
 			if _, ok := item[strings.ToLower(method)]; ok {
 				continue
 			}
-			concrete := strings.NewReplacer("{service}", "s", "{name}", "n").Replace(path)
+			concrete := strings.NewReplacer("{service}", "s", "{name}", "n", "{group}", "g", "{engine}", "e", "{topic}", "t", "{partition}", "1").Replace(path)
 			a := r.do(method, concrete, nil)
 			if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") == "" {
 				t.Errorf("%s %s: %d, Allow %q; want 405", method, concrete, a.status, a.header.Get("Allow"))
@@ -201,6 +224,9 @@ func TestOpenAPI(t *testing.T) {
 		headers := []string{}
 		if c.session != "" {
 			headers = append(headers, laneclient.SessionHeader, c.session)
+		}
+		if c.path == cursors && method == "put" {
+			headers = append(headers, "If-None-Match", "*")
 		}
 		a := r.do(strings.ToUpper(method), c.path, body, headers...)
 		if a.status >= 300 {

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -40,6 +41,15 @@ func CheckObject(of laneclient.Kind, name string, text []byte) []laneclient.Fiel
 	k.check(obj, f)
 	sortedFields(f.list)
 	return f.list
+}
+
+// kindNames lists all kinds, for people.
+func kindNames() string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, string(k.name))
+	}
+	return strings.Join(names, ", ")
 }
 
 func kindNamed(name laneclient.Kind) *kind {

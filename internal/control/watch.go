@@ -30,7 +30,7 @@ func (c *cache) parseSelect(s string) (selector, string) {
 	name, condition, conditional := strings.Cut(s, ":")
 	k := c.kinds[laneclient.Kind(name)]
 	if k == nil {
-		return selector{}, strconv.Quote(clip(s)) + " names no kind: want lanes, services, instances, routes, rules or sessions, alone or as KIND:field=value"
+		return selector{}, strconv.Quote(clip(s)) + " names no kind: want one of " + kindNames() + ", alone or as KIND:field=value"
 	}
 	if !conditional {
 		return selector{kind: k.name}, ""
@@ -175,11 +175,7 @@ func (c *cache) matching(selected map[selector]struct{}) []*item {
 	found := map[*item]struct{}{}
 	for sel := range selected {
 		s := c.shelves[sel.kind]
-		names := s.names
-		if sel.kind == laneclient.KindInstances && sel.field == "service" {
-			names = underPrefix(names, sel.value+"/")
-		}
-		for _, name := range names {
+		for _, name := range c.named(sel) {
 			if it := s.byName[name]; selects(it, sel) {
 				found[it] = struct{}{}
 			}
@@ -190,6 +186,23 @@ func (c *cache) matching(selected map[selector]struct{}) []*item {
 		items = append(items, it)
 	}
 	return items
+}
+
+// named are the names, sorted, among which are all of those that a selector chooses.
+func (c *cache) named(sel selector) []string {
+	names := c.shelves[sel.kind].names
+	switch {
+	case sel.kind == laneclient.KindInstances && sel.field == "service",
+		sel.kind == laneclient.KindMembers && sel.field == "group",
+		sel.kind == laneclient.KindCursors && sel.field == "engine":
+		return underPrefix(names, sel.value+"/")
+	case sel.kind == laneclient.KindCursors && sel.field == "group":
+		// Its cursors are gone before the group is, which knows the engine.
+		if group := groupOfItem(c.shelves[laneclient.KindGroups].byName[sel.value]); group != nil {
+			return underPrefix(names, group.Engine+"/"+sel.value+"/")
+		}
+	}
+	return names
 }
 
 // underPrefix cuts the part of sorted names that begins with prefix.
