@@ -231,6 +231,15 @@ func (c *Core) leaseLost() {
 	c.alarm(Alarm{Kind: AlarmRegistry})
 	for _, p := range c.parts {
 		p.fresh = false
+		p.runs(c.keep)
+	}
+}
+
+// keep lets a run go on that waits to be given up, when nobody can take it for now.
+func (c *Core) keep(r *run) {
+	if r.stopping && !r.cut && !c.stopping && !r.p.concerns(r.cursor, Release) {
+		r.stopping = false
+		c.disarm(r)
 	}
 }
 

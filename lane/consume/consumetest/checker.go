@@ -31,7 +31,7 @@ type checker struct {
 
 // checkCounts are figures for coverage.
 type checkCounts struct {
-	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, dispatches int
+	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, dispatches, lost int
 }
 
 type checkGroup struct {
@@ -63,6 +63,13 @@ type actor struct {
 	halted   map[consume.Partition]bool
 	runs     map[uint64]*checkPart // which partition a run reads
 	fetching map[uint64]bool
+	running  map[cursorAt]uint64 // the runs that were not given up
+}
+
+// cursorAt is one cursor of a partition.
+type cursorAt struct {
+	p      consume.Partition
+	cursor lane.Name
 }
 
 // checkPart is one partition as one group reads it.
@@ -202,7 +209,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
+		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a
@@ -518,6 +525,9 @@ func (k *checker) withdrawn(a *actor, now time.Duration, run uint64) {
 	p := a.runs[run]
 	if p == nil {
 		return
+	}
+	if at := (cursorAt{p.id, a.cursors[run]}); a.running[at] == run {
+		delete(a.running, at)
 	}
 	for _, f := range p.messages {
 		for i := range f.hands {

@@ -34,6 +34,7 @@ func (k *checker) fetches(a *actor, f *consume.Fetch) {
 	}
 	a.fetching[f.Run] = true
 	a.cursors[f.Run] = f.Cursor
+	a.running[cursorAt{f.Partition, f.Cursor}] = f.Run
 	a.asked[f.Run] = a.runs[f.Run].terms[f.Cursor]
 }
 
@@ -57,6 +58,9 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 	p, m := g.part(d.Partition), d.Message
 	f := p.find(m.Offset)
 	k.counts.dispatches++
+	if a.lost {
+		k.counts.lost++
+	}
 	switch {
 	case f == nil || f.msg != m:
 		k.fail("LOG", "%s dispatches %s, and the log that it speaks of has no such message", a.name, describe(m))

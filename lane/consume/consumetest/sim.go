@@ -81,6 +81,7 @@ type world struct {
 	quiet     bool // the tail: nothing goes wrong any more
 	unstuck   bool
 	keepStuck bool // for ever
+	probing   bool // consumers take as long as a probe's do
 	downTill  time.Duration
 	slowTill  time.Duration
 	held      []*request // that arrive late, perhaps right after something else

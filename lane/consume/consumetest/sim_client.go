@@ -419,6 +419,9 @@ func (cl *client) consume(h *hand, nth int) {
 		w.fault(FaultSlowConsumer)
 		d = cfg.HandoverTimeout + r.between(0, 3*time.Second)
 	}
+	if w.probing {
+		d = probeSettles
+	}
 	var e consume.Event
 	switch k := r.n(1000); {
 	case k < rates.giveBack && nth < 5:

@@ -22,6 +22,11 @@ type Coverage struct {
 	// Meanwhile are messages that were dispatched while a write with moves of their partition
 	// was under way.
 	Meanwhile int
+	// Probes are messages that were appended to see that a stuck lane delays no other.
+	Probes int
+	// LostProbes are messages that were appended to see that a process without the registry
+	// goes on, Lost those that such processes handed out.
+	LostProbes, Lost int
 	// LossyTakes are takes from a session that was gone, Redelivered messages that were
 	// dispatched again by a holder.
 	LossyTakes, Redelivered int
@@ -43,7 +48,7 @@ func (c *Coverage) finish(k *checker) {
 	c.Dispatches, c.Redelivered = k.counts.dispatches, k.counts.redelivered
 	c.Faults[FaultZombie] = k.counts.zombies
 	c.TakesWithLeft, c.MergesWithLeft = k.counts.takesWithLeft, k.counts.mergesWithLeft
-	c.LossyTakes = k.counts.lossyTakes
+	c.LossyTakes, c.Lost = k.counts.lossyTakes, k.counts.lost
 }
 
 // Add adds another history's figures.
@@ -64,6 +69,9 @@ func (c *Coverage) Add(o *Coverage) {
 	c.MergesWithLeft += o.MergesWithLeft
 	c.InDoubt += o.InDoubt
 	c.Meanwhile += o.Meanwhile
+	c.Probes += o.Probes
+	c.LostProbes += o.LostProbes
+	c.Lost += o.Lost
 	c.LossyTakes += o.LossyTakes
 	c.Redelivered += o.Redelivered
 }
@@ -94,6 +102,9 @@ func (c *Coverage) Thin(common, rare int) []string {
 	want("merge with left", c.MergesWithLeft, rare)
 	want("move in doubt", c.InDoubt, rare)
 	want("dispatch during a move", c.Meanwhile, common)
+	want("probe beside a stuck lane", c.Probes, common)
+	want("probe without the registry", c.LostProbes, rare)
+	want("dispatch without the registry", c.Lost, common)
 	return thin
 }
 
@@ -110,6 +121,9 @@ func (c *Coverage) Print(w io.Writer) {
 	row("merge with left", c.MergesWithLeft)
 	row("move in doubt", c.InDoubt)
 	row("dispatch during a move", c.Meanwhile)
+	row("probe beside a stuck lane", c.Probes)
+	row("probe without the registry", c.LostProbes)
+	row("dispatch without the registry", c.Lost)
 	row("take from a lost holder", c.LossyTakes)
 	row("message dispatched again", c.Redelivered)
 	for _, f := range Faults() {

@@ -14,16 +14,17 @@ const callTimeout = 2 * time.Second
 
 // process is one process. It does what a runner has to do, as the docs of the events say.
 type process struct {
-	w       *world
-	id      int
-	up      bool
-	inc     int // how often it was started: what was meant for an earlier one is dropped
-	frozen  bool
-	backlog []func()
-	cutTill time.Duration // from the registry
-	lagTill time.Duration // of its picture
-	net     stream
-	work    stream
+	w        *world
+	id       int
+	up       bool
+	inc      int // how often it was started: what was meant for an earlier one is dropped
+	frozen   bool
+	backlog  []func()
+	cutTill  time.Duration // from the registry
+	lagTill  time.Duration // of its picture
+	thawedAt time.Duration // when it last stood still till
+	net      stream
+	work     stream
 
 	session  string
 	opens    int
@@ -83,7 +84,7 @@ func (p *process) later(d time.Duration, do func()) {
 
 // thaw lets a process go on that stood still.
 func (p *process) thaw() {
-	p.frozen = false
+	p.frozen, p.thawedAt = false, p.w.sched.now
 	inc, backlog := p.inc, p.backlog
 	p.backlog = nil
 	for _, do := range backlog {
@@ -228,6 +229,7 @@ func (p *process) checkClock() bool {
 			p.w.fault(FaultGoneContinue)
 		}
 		cl.raw(&consume.LeaseLost{})
+		p.w.goesOn(cl)
 	}
 	if p.net.n(2) == 0 {
 		p.reread(func() { p.deleteSession(p.open) })

@@ -26,6 +26,9 @@ func (w *world) tail() {
 	bound := 8*w.plan.ttl + 4*cfg.HandoverTimeout + 60*time.Second
 	if w.plan.stuck != nil {
 		w.settleDown("I5", bound, w.plan.stuck)
+		if !w.failed() {
+			w.isolation()
+		}
 	}
 	w.unstick()
 	w.settleDown("I1", bound, nil)
