@@ -20,11 +20,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/laneway-dev/laneway/bench/turns"
 )
 
 const (
@@ -178,23 +179,10 @@ func (b *bench) measure(ctx context.Context, peers []*peer) error {
 	}
 	fmt.Printf("%-20s %14s %12s %12s\n", "proxy", "CPU us/req", "÷ haproxy", "req/s")
 	for i, p := range peers {
-		fmt.Printf("%-20s %14.1f %12.2f %12.0f\n", p.name, median(all[i].cpu), median(ratios(all[i].cpu, all[0].cpu)), median(all[i].rate))
+		fmt.Printf("%-20s %14.1f %12.2f %12.0f\n", p.name, turns.Median(all[i].cpu), turns.Median(turns.Ratios(all[i].cpu, all[0].cpu)), turns.Median(all[i].rate))
 	}
-	fmt.Printf("\n1,000 lanes ÷ 1 lane, CPU per request, by round: %.2f\n", median(ratios(all[3].cpu, all[2].cpu)))
+	fmt.Printf("\n1,000 lanes ÷ 1 lane, CPU per request, by round: %.2f\n", turns.Median(turns.Ratios(all[3].cpu, all[2].cpu)))
 	return nil
-}
-
-func ratios(a, b []float64) []float64 {
-	r := make([]float64, len(a))
-	for i := range a {
-		r[i] = a[i] / b[i]
-	}
-	return r
-}
-
-func median(of []float64) float64 {
-	sorted := slices.Sorted(slices.Values(of))
-	return sorted[len(sorted)/2]
 }
 
 var (

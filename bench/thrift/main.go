@@ -15,22 +15,18 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"slices"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/laneway-dev/laneway/bench/turns"
 	"github.com/laneway-dev/laneway/integrations/lanethrift"
 	"github.com/laneway-dev/laneway/internal/demo/demothrift"
 	"github.com/laneway-dev/laneway/lane"
 )
 
 const (
-	callers         = 8 // at once
-	lanes           = 100
 	promisedPlain   = 1.25
 	promisedColored = 1.40
 )
@@ -39,7 +35,7 @@ func main() {
 	rounds := flag.Int("rounds", 30, "how often the kinds of call take turns")
 	calls := flag.Int("calls", 8000, "calls a turn")
 	flag.Parse()
-	if flag.NArg() > 0 || *rounds < 1 || *calls < callers {
+	if flag.NArg() > 0 || *rounds < 1 || *calls < turns.Callers {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -50,15 +46,6 @@ func main() {
 	if err != nil || !kept {
 		os.Exit(1)
 	}
-}
-
-// kind is one kind of call.
-type kind struct {
-	name     string
-	clients  []thrift.TClient // one for each caller
-	ctx      context.Context  //nolint:containedctx // its color makes the kind
-	promised float64          // ratio to the first kind; 0: none
-	took     []float64        // nanoseconds of processor time for a call, turn by turn
 }
 
 func run(rounds, calls int) (bool, error) {
@@ -73,96 +60,34 @@ func run(rounds, calls int) (bool, error) {
 	}
 	defer stopRouted()
 	ctx := context.Background()
-	kinds := []*kind{
-		{name: "Apache Thrift", clients: peers, ctx: ctx},
-		{name: "by lane, plain", clients: routed, ctx: ctx, promised: promisedPlain},
-		{name: "by lane, colored, own instance", clients: routed, ctx: lane.With(ctx, "lane-7"), promised: promisedColored},
-		{name: "by lane, colored, falls back", clients: routed, ctx: lane.With(ctx, "empty"), promised: promisedColored},
-	}
-	for round := range rounds + 1 {
-		for i := range kinds {
-			k := kinds[(round+i)%len(kinds)] // nobody always comes after the same one
-			took, err := turn(k, calls)
-			if err != nil {
-				return false, fmt.Errorf("%s: %w", k.name, err)
-			}
-			if round > 0 { // the first one makes connections
-				k.took = append(k.took, took)
-			}
+	by := func(clients []thrift.TClient) func(context.Context, int) error {
+		chains := make([]*demothrift.ChainClient, len(clients))
+		for i, c := range clients {
+			chains[i] = demothrift.NewChainClient(c)
+		}
+		return func(ctx context.Context, caller int) error {
+			_, err := chains[caller].Call(ctx)
+			return err
 		}
 	}
-	fmt.Printf("%-34s %14s %10s\n", "processor time, client and server", "us per call", "ratio")
-	kept := true
-	for _, k := range kinds {
-		ratio := median(ratios(k.took, kinds[0].took))
-		note := ""
-		if k.promised > 0 && ratio > k.promised {
-			note, kept = fmt.Sprintf("  promised: %.2f", k.promised), false
-		}
-		fmt.Printf("%-34s %14.2f %10.3f%s\n", k.name, median(k.took)/1000, ratio, note)
+	peer := &turns.Kind{Name: "Apache Thrift", Call: by(peers), Ctx: ctx}
+	kinds := []*turns.Kind{
+		peer,
+		{Name: "by lane, plain", Call: by(routed), Ctx: ctx, Promised: promisedPlain},
+		{Name: "by lane, colored, own instance", Call: by(routed), Ctx: lane.With(ctx, turns.OwnInstance), Promised: promisedColored},
+		{Name: "by lane, colored, falls back", Call: by(routed), Ctx: lane.With(ctx, turns.FallsBack), Promised: promisedColored},
 	}
-	return kept, nil
-}
-
-// ratios compares turns that were beside each other.
-func ratios(a, b []float64) []float64 {
-	out := make([]float64, len(a))
-	for i := range a {
-		out[i] = a[i] / b[i]
+	if err := turns.Take(kinds, rounds, calls); err != nil {
+		return false, err
 	}
-	return out
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-// turn makes calls from several goroutines and returns the processor time of one in
-// nanoseconds.
-func turn(k *kind, calls int) (float64, error) {
-	runtime.GC()
-	before := processorTime()
-	var group sync.WaitGroup
-	errs := make(chan error, callers)
-	for i := range callers {
-		group.Go(func() {
-			client := demothrift.NewChainClient(k.clients[i])
-			for range calls / callers {
-				ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
-				_, err := client.Call(ctx)
-				cancel()
-				if err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	select {
-	case err := <-errs:
-		return 0, err
-	default:
-	}
-	return float64(processorTime()-before) / float64(calls/callers*callers), nil
-}
-
-// processorTime is what the process has used so far, in nanoseconds.
-func processorTime() int64 {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	return usage.Utime.Nano() + usage.Stime.Nano()
+	return turns.Compare(os.Stdout, kinds, peer), nil
 }
 
 // handler answers with what an instance of the demo would.
 type handler struct{}
 
 func (handler) Call(ctx context.Context) (*demothrift.CallReply, error) {
-	return &demothrift.CallReply{Visits: []*demothrift.Visit{{ServiceName: "order", Color: string(lane.From(ctx))}}}, nil
+	return &demothrift.CallReply{Visits: []*demothrift.Visit{{ServiceName: turns.Service, Color: string(lane.From(ctx))}}}, nil
 }
 
 // dialPeers runs Apache Thrift's server and returns its clients.
@@ -186,7 +111,7 @@ func dialPeers() ([]thrift.TClient, func(), error) {
 		}
 		_ = server.Stop()
 	}
-	for range callers {
+	for range turns.Callers {
 		transport := thrift.NewTSocketFromAddrConf(socket.Addr(), cfg)
 		if err := transport.Open(); err != nil {
 			stop()
@@ -207,34 +132,12 @@ func dialLanes() ([]thrift.TClient, func(), error) {
 	}
 	server := lanethrift.NewServer(listener, demothrift.NewChainProcessor(handler{}))
 	go func() { _ = server.Serve() }()
-	in := lane.Input{Lanes: []lane.Lane{{Name: "empty", Generation: 1, State: lane.Ready}}}
-	add := func(name string, of lane.Name, generation uint64) {
-		in.Instances = append(in.Instances, &lane.Instance{
-			Service: "order", Name: name, Lane: of, Generation: generation, State: lane.Ready,
-			Endpoints: []lane.Endpoint{{Protocol: lane.Thrift, Address: listener.Addr().String()}},
-		})
-	}
-	add("order-0", lane.Baseline, 0)
-	for i := range lanes {
-		name := lane.Name(fmt.Sprintf("lane-%d", i))
-		in.Lanes = append(in.Lanes, lane.Lane{Name: name, Generation: 1, State: lane.Ready})
-		add("in-"+string(name), name, 1)
-	}
-	client := lanethrift.NewClient(still{lane.NewSnapshot(in)}, "order")
+	client := lanethrift.NewClient(turns.Directory(lane.Thrift, listener.Addr().String()), turns.Service)
 	stop := func() {
 		_ = client.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	}
-	return slices.Repeat([]thrift.TClient{client}, callers), stop, nil
+	return slices.Repeat([]thrift.TClient{client}, turns.Callers), stop, nil
 }
-
-// still is a directory in which nothing changes.
-type still struct{ snapshot *lane.Snapshot }
-
-func (s still) Snapshot() *lane.Snapshot         { return s.snapshot }
-func (still) Need(context.Context, string) error { return nil }
-func (still) Subscribe(func()) func()            { return func() {} }
-func (still) Process() lane.Name                 { return lane.Baseline }
-func (still) Used(lane.Name)                     {}
