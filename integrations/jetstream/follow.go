@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -113,9 +113,13 @@ func (e *Engine) pull(ctx context.Context, l log, f *follow, from int64, limit i
 	}
 	size := 0
 	for n := 0; ; n++ {
-		m, err := await(ctx, f.in)
-		if err != nil {
-			return ms, err
+		var m *nats.Msg
+		select {
+		case m = <-f.in:
+		default: // not as cheap
+			if m, err = await(ctx, f.in); err != nil {
+				return ms, err
+			}
 		}
 		if m.Reply == "" {
 			return ms, endOfPull(m, n)
@@ -159,30 +163,43 @@ type place struct {
 // $JS.ACK.<stream>.<consumer>.<delivered>.<offset>.<count>.<time>.<pending>, or with a domain
 // and an account before the stream.
 func placeOf(reply string) (p place, ok bool) {
-	tokens := strings.Count(reply, ".") + 1
-	skip := 5
-	if tokens > 9 {
-		skip = 7
+	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
+	if !ok {
+		return p, false
 	}
-	rest := reply
+	skip := 3
+	if strings.Count(rest, ".") > 6 {
+		skip = 5
+	}
 	for range skip {
-		if _, rest, ok = strings.Cut(rest, "."); !ok {
+		i := strings.IndexByte(rest, '.')
+		if i < 0 {
 			return p, false
 		}
+		rest = rest[i+1:]
 	}
 	var n [3]int64
 	for i := range n {
-		var text string
-		if text, rest, ok = strings.Cut(rest, "."); !ok {
+		if n[i], rest = leading(rest); n[i] < 1 {
 			return p, false
 		}
-		v, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || v < 1 {
-			return p, false
-		}
-		n[i] = v
 	}
-	return place{offset: n[0], count: uint64(n[1]), stored: time.Unix(0, n[2]).UTC()}, strings.HasPrefix(reply, "$JS.ACK.")
+	return place{offset: n[0], count: uint64(n[1]), stored: time.Unix(0, n[2]).UTC()}, true
+}
+
+// leading is the number before the first dot, and what follows it; 0: there is none.
+func leading(s string) (n int64, rest string) {
+	for i := range min(len(s), 20) {
+		switch c := s[i]; {
+		case c == '.' && i > 0:
+			return n, s[i+1:]
+		case c < '0' || c > '9' || n > (math.MaxInt64-9)/10:
+			return 0, ""
+		default:
+			n = 10*n + int64(c-'0')
+		}
+	}
+	return 0, ""
 }
 
 // followSet is all follows that nobody uses just now, by stream.

@@ -147,31 +147,33 @@ func decodeMeta(b []byte, m *consume.Message) error {
 		return errMeta
 	}
 	r := metaReader{b: b[2:]}
-	got := *m
-	got.Key = r.bytes()
-	got.Attempt = int(r.int())
-	got.Error = string(r.bytes())
+	key, attempt, failed := r.bytes(), r.int(), string(r.bytes())
 	n := r.uint()
 	if n > uint64(len(r.b))/2 { // each takes two bytes at least
 		return errMeta
 	}
-	for range n {
-		got.Headers = append(got.Headers, consume.Header{Name: string(r.bytes()), Value: r.bytes()})
+	var headers []consume.Header
+	if n > 0 {
+		headers = make([]consume.Header, n)
 	}
+	for i := range headers {
+		headers[i] = consume.Header{Name: string(r.bytes()), Value: r.bytes()}
+	}
+	at := m.Time
 	if b[1]&hasTime != 0 {
-		got.Time = time.Unix(0, r.int())
+		at = time.Unix(0, r.int())
 	}
+	var origin *consume.Origin
 	if b[1]&hasOrigin != 0 {
-		o := consume.Origin{Partition: consume.Partition{Topic: string(r.bytes()), Index: int32(r.int())}}
-		o.Offset = r.int()
-		o.Group = string(r.bytes())
-		o.Lane = lane.Name(r.bytes())
-		got.Origin = &o
+		origin = &consume.Origin{Partition: consume.Partition{Topic: string(r.bytes()), Index: int32(r.int())}}
+		origin.Offset = r.int()
+		origin.Group = string(r.bytes())
+		origin.Lane = lane.Name(r.bytes())
 	}
 	if r.bad || len(r.b) > 0 {
 		return errMeta
 	}
-	*m = got
+	m.Key, m.Attempt, m.Error, m.Headers, m.Time, m.Origin = key, int(attempt), failed, headers, at, origin
 	return nil
 }
 

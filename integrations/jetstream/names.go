@@ -85,7 +85,7 @@ func (l log) wake(token string) string {
 // the message there.
 func colorOf(subject string) lane.Name {
 	c := lane.Name(subject[strings.LastIndexByte(subject, '.')+1:])
-	if !c.Valid() {
+	if c == baselineToken || !c.Valid() {
 		return lane.Baseline
 	}
 	return c
