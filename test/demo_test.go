@@ -32,6 +32,7 @@ type demoReport struct {
 		Path  []string
 		Hops  []demoHop
 	}
+	Messages *struct{ Sent, Lost, Twice, Redelivered int }
 }
 
 // demoGreen and demoPlain are the routes that the product promises.
@@ -41,14 +42,14 @@ var (
 		{"b", "B2", "grpc", "lane-instance"},
 		{"c", "C1", "thrift", "baseline-fallback"},
 		{"d", "D2", "http", "lane-instance"},
-		{"e", "E1", "http", "baseline-fallback"},
+		{"e", "E1", "queue", "baseline-fallback"},
 	}
 	demoPlain = []demoHop{
 		{"a", "A1", "http", "plain"},
 		{"b", "B1", "grpc", "plain"},
 		{"c", "C1", "thrift", "plain"},
 		{"d", "D1", "http", "plain"},
-		{"e", "E1", "http", "plain"},
+		{"e", "E1", "queue", "plain"},
 	}
 )
 
@@ -109,6 +110,10 @@ func TestDemoRoutes(t *testing.T) {
 			t.Errorf("path %d: got %v, want %v", i, got.Path, path)
 		}
 	}
+	m := report.Messages
+	if m == nil || m.Sent < 100 || m.Lost != 0 || m.Twice != 0 || m.Redelivered > m.Sent/4 {
+		t.Errorf("messages: got %+v, want some hundred, none lost, none twice, and few redelivered", m)
+	}
 }
 
 func TestDemoTable(t *testing.T) {
@@ -118,11 +123,24 @@ func TestDemoTable(t *testing.T) {
 		t.Fatalf("exit status %d\n%s%s", exit, stdout, stderr)
 	}
 	for _, want := range []string{
-		"green  gateway ─http→ A1 ─grpc→ B2 ─thrift→ C1 ─http→ D2 ─http→ E1\n",
-		"plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D1 ─http→ E1\n",
+		"green  gateway ─http→ A1 ─grpc→ B2 ─thrift→ C1 ─http→ D2 ─queue→ E1\n",
+		"plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D1 ─queue→ E1\n",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
+	trials := regexp.MustCompile(`(?m)^(stopped cleanly|killed \(kill -9\)) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +0 +0$`).FindAllStringSubmatch(stdout, -1)
+	if len(trials) != 2 || !strings.Contains(stdout, "none was lost") {
+		t.Errorf("nothing of two consumers that left the lane in\n%s", stdout)
+	}
+	for _, trial := range trials {
+		var n [5]int // green sent, read in the lane, after it, again, plain
+		for i := range n {
+			n[i], _ = strconv.Atoi(trial[2+i])
+		}
+		if n[1] < 1 || n[2] < 1 || n[1]+n[2] != n[0] || n[4] < 1 || trial[1] == "stopped cleanly" && n[3] != 0 {
+			t.Errorf("%s: got %v", trial[1], n)
 		}
 	}
 	if strings.Contains(stdout, "\x1b[") {
@@ -404,7 +422,7 @@ func TestDemoKeep(t *testing.T) {
 		d.until(t, "plain  gateway")
 	}
 	kill("B2")
-	if line := d.seen[len(d.seen)-2]; line != "green  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D2 ─http→ E1" {
+	if line := d.seen[len(d.seen)-2]; line != "green  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D2 ─queue→ E1" {
 		t.Errorf("B2 is gone: got %q", line)
 	}
 	if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {

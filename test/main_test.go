@@ -194,7 +194,7 @@ func launchServer(t *testing.T, args ...string) *server {
 	ready := filepath.Join(dir, "ready.json")
 	all := []string{"server", "--ready-file", ready}
 	given := strings.Join(args, " ")
-	for _, role := range []string{"control", "gateway", "inside"} {
+	for _, role := range []string{"control", "gateway", "inside", "nats"} {
 		if !strings.Contains(given, role+"=") {
 			all = append(all, "--listen", role+"=127.0.0.1:0")
 		}

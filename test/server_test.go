@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 	}
 	write("roles: [control, x]\nlog: {level: loud}\ngateway:\n  edge:\n    trusted: [here]\n")
 	_, stderr, status := cli(t, nil, "", "check", "--config", file)
-	want := "roles[1]: \"x\" is no role: want control or gateway\n" +
+	want := "roles[1]: \"x\" is no role: want control, gateway or engine\n" +
 		"log.level: \"loud\": want debug, info, warn or error\n" +
 		"gateway.edge.trusted[0]: \"here\": want an address or a network such as 10.0.0.0/8\n" +
 		"laneway: the configuration has 3 problems: correct them and check again\n"

@@ -129,7 +129,9 @@ func faultsOf(trace []span, color string, hops []demoHop) []string {
 		byID[one.id] = one
 	}
 	for _, hop := range hops {
-		at := slices.IndexFunc(trace, func(one span) bool { return one.instance == hop.Instance && one.kind == serverKind })
+		at := slices.IndexFunc(trace, func(one span) bool {
+			return one.instance == hop.Instance && (one.kind == serverKind || one.kind == consumerKind)
+		})
 		if at < 0 {
 			faults = append(faults, "no span of "+hop.Instance)
 			continue
@@ -152,7 +154,10 @@ func faultsOf(trace []span, color string, hops []demoHop) []string {
 	return faults
 }
 
-const serverKind = trace.Span_SPAN_KIND_SERVER
+const (
+	serverKind   = trace.Span_SPAN_KIND_SERVER
+	consumerKind = trace.Span_SPAN_KIND_CONSUMER
+)
 
 // TestTracesDoNotHinder: a receiver that is not there, and variables that nobody can
 // use, are told of; everything else goes on, and ends in time.

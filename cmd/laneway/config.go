@@ -29,6 +29,7 @@ import (
 const (
 	roleControl = "control"
 	roleGateway = "gateway"
+	roleEngine  = "engine"
 )
 
 // Listeners of a server. The gateway has two, and admin is there for processes
@@ -40,6 +41,8 @@ const (
 	listenAdmin   = "admin"
 	// listenRegistry is where an embedded registry listens for its peers.
 	listenRegistry = "registry"
+	// listenNATS is where an embedded message engine takes producers and consumers.
+	listenNATS = "nats"
 )
 
 // Registries, as --registry has them.
@@ -63,6 +66,8 @@ type config struct {
 	RegistrySelf  string     `yaml:"registry_self"`
 	RegistryTLS   tlsConfig  `yaml:"registry_tls"`
 	Etcd          etcdConfig `yaml:"etcd"`
+	// Message engines, the default one first; see engines.
+	Engines []engineConfig `yaml:"engines"`
 
 	Data    string        `yaml:"data"`
 	Domain  string        `yaml:"domain"`
@@ -151,7 +156,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 
 func defaultConfig(getenv func(string) string) *config {
 	return &config{
-		Roles: []string{roleControl, roleGateway},
+		Roles: []string{roleControl, roleGateway, roleEngine},
 		Listen: map[string]string{
 			listenControl: "127.0.0.1:7700", listenGateway: "127.0.0.1:7780",
 			listenInside: "127.0.0.1:7781", listenAdmin: "127.0.0.1:0",
@@ -200,12 +205,13 @@ func settings() []setting {
 		return func(c *config, v []string) error { *field(c) = v; return nil }
 	}
 	return []setting{
-		{"roles", "roles of this process: control, gateway (default both)", true, list(func(c *config) *[]string { return &c.Roles })},
-		{"listen", "`ROLE=ADDR` for control, gateway, inside, admin or registry; port 0 takes a free one; repeatable", true, setListen},
+		{"roles", "roles of this process: control, gateway, engine (default all)", true, list(func(c *config) *[]string { return &c.Roles })},
+		{"listen", "`ROLE=ADDR` for control, gateway, inside, nats, admin or registry; port 0 takes a free one; repeatable", true, setListen},
 		{"control-hosts", "`HOST`,… by which the control API may be called on loopback, beside localhost and loopback addresses", true, list(func(c *config) *[]string { return &c.ControlHosts })},
 		{"registry", "embedded (default), etcd://`HOST`:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
 		{"registry-peers", "`HOST:PORT`,… of all members of an embedded cluster, this one's among them", true, list(func(c *config) *[]string { return &c.RegistryPeers })},
 		{"registry-self", "which of --registry-peers this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
+		{"engine", "`NAME=URL` of a message engine: embedded, or nats://HOST:PORT,…; repeatable, the first is the default (default main=embedded, unless the registry is shared by --registry-peers or etcd://)", true, setEngines},
 		{"data", "`DIR`ectory for all data (default $XDG_STATE_HOME/laneway)", false, text(func(c *config) *string { return &c.Data })},
 		{"domain", "`DOMAIN` of service hosts (default lane.localhost)", false, text(func(c *config) *string { return &c.Domain })},
 		{"cluster", "`LABEL` of this installation in host names", false, text(func(c *config) *string { return &c.Cluster })},
@@ -283,7 +289,10 @@ func (c *config) listeners() []string {
 		out = append(out, listenControl)
 	}
 	if c.has(roleGateway) {
-		out = append(out, listenGateway, listenInside, listenAdmin)
+		out = append(out, listenGateway, listenInside)
+	}
+	if c.has(roleGateway) || !c.has(roleControl) {
+		out = append(out, listenAdmin)
 	}
 	return out
 }
@@ -305,11 +314,11 @@ func (c *config) validate() error {
 	bad := func(field, format string, args ...any) { errs = append(errs, problem(field, format, args...)) }
 
 	if len(c.Roles) == 0 {
-		bad("roles", "is empty: want control, gateway or both")
+		bad("roles", "is empty: want control, gateway, engine or several of them")
 	}
 	for i, r := range c.Roles {
-		if r != roleControl && r != roleGateway {
-			bad(fmt.Sprintf("roles[%d]", i), "%q is no role: want control or gateway", r)
+		if r != roleControl && r != roleGateway && r != roleEngine {
+			bad(fmt.Sprintf("roles[%d]", i), "%q is no role: want control, gateway or engine", r)
 		}
 	}
 	errs = append(errs, c.checkListen()...)
@@ -322,6 +331,7 @@ func (c *config) validate() error {
 		}
 	}
 	errs = append(errs, c.checkRegistry()...)
+	errs = append(errs, c.checkEngines()...)
 	if c.Data == "" {
 		bad("data", "is empty: give a directory, or set XDG_STATE_HOME or HOME")
 	}
@@ -372,7 +382,7 @@ func (c *config) checkGateway() []error {
 
 func (c *config) checkListen() []error {
 	var errs []error
-	known := []string{listenControl, listenGateway, listenInside, listenAdmin, listenRegistry}
+	known := []string{listenControl, listenGateway, listenInside, listenAdmin, listenRegistry, listenNATS}
 	for _, name := range slices.Sorted(maps.Keys(c.Listen)) {
 		field := "listen." + name
 		addr := c.Listen[name]
@@ -389,6 +399,9 @@ func (c *config) checkListen() []error {
 				hint = "set client_ca of its tls, or "
 			case listenRegistry:
 				errs = append(errs, beyondLoopback(field, addr))
+				continue
+			case listenNATS:
+				errs = append(errs, problem(field, "%s is not a loopback address, and an embedded engine does not ask who connects: listen on 127.0.0.1, or run NATS servers with authentication of their own and name them with --engine NAME=nats://HOST:PORT", addr))
 				continue
 			}
 			errs = append(errs, problem(field, "%s is not a loopback address, and there is no authentication to protect it: %slisten on 127.0.0.1 and put a proxy that authenticates in front", addr, hint))

@@ -64,6 +64,7 @@ func (y *yamlCheck) value(n *yaml.Node, t reflect.Type, path string) {
 			y.value(c, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
 		}
 	case kind == reflect.String && n.Kind == yaml.ScalarNode:
+	case kind == reflect.Int && n.Kind == yaml.ScalarNode && n.Decode(new(int)) == nil:
 	case kind == reflect.Bool && n.Kind == yaml.ScalarNode && n.Decode(new(bool)) == nil:
 	default:
 		y.bad(n, path, "is %s: want %s", given(n), wanted(t))
@@ -141,6 +142,8 @@ func wanted(t reflect.Type) string {
 		return "a list, as in [a, b]"
 	case reflect.Bool:
 		return "true or false"
+	case reflect.Int:
+		return "a number"
 	default:
 		return "a text"
 	}

@@ -28,12 +28,16 @@ func newDemoCommand(a *app) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show on this machine how requests go through a lane",
+		Short: "Show on this machine how requests and messages go through a lane",
 		Long: `Starts a server and seven processes: services a to e, one of each in the
 baseline, and a second one of b and of d in lane green. A sends a request over
-gRPC to b, b over Thrift to c, c over HTTP to d, d over HTTP to e. Then it sends
+gRPC to b, b over Thrift to c, c over HTTP to d, d by a queue to e. Then it sends
 one colored and one plain request to the gateway and shows which instance got
-them at every hop, and why. All is as promised, or the exit status is 1.
+them at every hop, and why.
+
+After that a second one of e joins the lane, consumes some messages and leaves with
+others unread, once as asked and once by kill -9, and it shows who got which, and
+that none was lost. All is as promised, or the exit status is 1.
 
 Nothing needs to be installed, and nothing is left behind.`,
 		Example: `  laneway demo
@@ -54,10 +58,6 @@ func newDemoServiceCommand(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			port := a.getenv("PORT")
-			if port == "" {
-				return errors.New("PORT is not set: this is started by `laneway demo`")
-			}
 			client := laneclient.FromEnv()
 			client.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 			cfg := demo.Config{Client: client}
@@ -70,6 +70,10 @@ func newDemoServiceCommand(a *app) *cobra.Command {
 				defer func() { _ = telemetry.CloseTraces(cmd.Context(), traces) }() // its handler tells of errors
 			}
 			cfg.Listen = func(ctx context.Context) (net.Listener, error) {
+				port := a.getenv("PORT")
+				if port == "" {
+					return nil, errors.New("PORT is not set: this is started by `laneway demo`")
+				}
 				return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
 			}
 			return demo.Run(cmd.Context(), cfg)
@@ -84,8 +88,8 @@ baseline's everywhere else: it leaves the lane and comes back into it, for its c
 travels on. A plain request never sees the lane.
 `
 
-// errDemo is returned where the demo ran and a route was not as promised.
-var errDemo = errors.New("requests did not go as promised; what differs is said above")
+// errDemo is returned where the demo ran and something was not as promised.
+var errDemo = errors.New("requests or messages did not go as promised; what differs is said above")
 
 // errDemoInterrupted is returned where there is no table since the demo was
 // interrupted before it.
@@ -121,14 +125,11 @@ func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.printRoutes(routes); err != nil {
-		return err
-	}
-	if faults := judge(routes); len(faults) > 0 {
-		for _, fault := range faults {
-			s.say("not as promised: %s", fault)
+	if err := a.showDemo(showing, s, routes); err != nil {
+		if ctx.Err() != nil {
+			return errDemoInterrupted
 		}
-		return errDemo
+		return err
 	}
 	if !keep {
 		s.say("try it by hand with: laneway demo --keep")
@@ -144,6 +145,47 @@ func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
 	return s.watch(ctx, out, bool(a.painter()))
 }
 
+// showDemo tells of the routes, has messages sent, and tells of those.
+func (a *app) showDemo(ctx context.Context, s *demoStage, routes []demo.Route) error {
+	report := demo.NewReport(routes)
+	people := a.output == outputTable
+	if people {
+		if err := a.printRoutes(routes); err != nil {
+			return err
+		}
+	}
+	faults := judge(routes)
+	if len(faults) == 0 {
+		trials, err := s.messages(ctx, a.apiAt(s.server.control))
+		if err != nil {
+			if ctx.Err() == nil {
+				s.showLogs()
+			}
+			return err
+		}
+		var all demo.MessageReport
+		all, faults = demo.Sum(trials)
+		report.Messages = &all
+		if people {
+			if err := a.printTrials(a.stdout, trials); err != nil {
+				return err
+			}
+		}
+	}
+	if !people {
+		if err := a.print(report, nil); err != nil {
+			return err
+		}
+	}
+	for _, fault := range faults {
+		s.say("not as promised: %s", fault)
+	}
+	if len(faults) > 0 {
+		return errDemo
+	}
+	return nil
+}
+
 func judge(routes []demo.Route) []string {
 	var faults []string
 	for _, r := range routes {
@@ -153,20 +195,18 @@ func judge(routes []demo.Route) []string {
 }
 
 func (a *app) printRoutes(routes []demo.Route) error {
-	return a.print(demo.NewReport(routes), func(w io.Writer) error {
-		painted := bool(a.painter())
-		if err := demo.WriteArrows(w, routes, painted); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(w, "\n"); err != nil {
-			return err
-		}
-		if err := demo.WriteTable(w, routes, painted); err != nil {
-			return err
-		}
-		_, err := io.WriteString(w, demoMeaning)
+	painted := bool(a.painter())
+	if err := demo.WriteArrows(a.stdout, routes, painted); err != nil {
 		return err
-	})
+	}
+	if _, err := io.WriteString(a.stdout, "\n"); err != nil {
+		return err
+	}
+	if err := demo.WriteTable(a.stdout, routes, painted); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stdout, demoMeaning)
+	return err
 }
 
 // demoColors lists the colors of the demo's requests.

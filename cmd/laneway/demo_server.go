@@ -29,6 +29,7 @@ var errServerEnded = errors.New("control plane and gateway have ended")
 type demoServer struct {
 	control string // URL
 	gateway string // host:port of the edge
+	engine  string // URL of the message engine
 	process *os.Process
 	ended   chan error // one value, then closed
 }
@@ -47,8 +48,9 @@ func startDemoServer(ctx context.Context, self, dir string, log *os.File) (*demo
 		defer runtime.UnlockOSThread()
 		//nolint:noctx // it outlives ctx and is ended by stop
 		cmd := exec.Command(self, "server",
-			"--roles", "control,gateway", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
+			"--roles", "control,gateway,engine", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
 			"--listen", "control=127.0.0.1:0", "--listen", "gateway=127.0.0.1:0", "--listen", "inside=127.0.0.1:0",
+			"--listen", "nats=127.0.0.1:0", "--engine", defaultEngine+"="+engineEmbedded,
 			"--domain", demoDomain)
 		cmd.Env = demoServerEnv(os.Environ())
 		cmd.Stdout, cmd.Stderr = log, log
@@ -89,11 +91,11 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 	for {
 		text, err := os.ReadFile(file)
 		if err == nil {
-			var addrs struct{ Control, Gateway string }
+			var addrs struct{ Control, Gateway, NATS string }
 			if err := json.Unmarshal(text, &addrs); err != nil {
 				return fmt.Errorf("read the server's addresses: %w", err)
 			}
-			s.control, s.gateway = "http://"+addrs.Control, addrs.Gateway
+			s.control, s.gateway, s.engine = "http://"+addrs.Control, addrs.Gateway, "nats://"+addrs.NATS
 			return nil
 		}
 		select {

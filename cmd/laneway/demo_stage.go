@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,6 +30,7 @@ const (
 	demoRequestWait = 5 * time.Second
 	demoAnswerBytes = 1 << 20
 	demoTailBytes   = 600 // of a process's log that are shown where the demo fails
+	demoLaunches    = 2   // how often E2 is started
 )
 
 // demoStage holds the processes of a demo. It is used from one goroutine.
@@ -67,7 +69,7 @@ func newDemoStage(progress io.Writer) (*demoStage, error) {
 		dir:      dir,
 		self:     self,
 		client:   &http.Client{Timeout: demoRequestWait, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}},
-		ended:    make(chan *demoActor, len(demo.Instances())),
+		ended:    make(chan *demoActor, len(demo.Instances())+demoLaunches),
 	}, nil
 }
 
@@ -115,17 +117,21 @@ func (s *demoStage) launch(ctx context.Context, i demo.Instance) (*demoActor, er
 	if err != nil {
 		return nil, err
 	}
-	running, err := deploy.Start(ctx, deploy.Process{
+	p := deploy.Process{
 		Service:  i.Service,
 		Lane:     string(i.Lane),
 		Instance: i.Name,
-		Listen:   []deploy.Listen{{Protocol: i.Protocol}},
+		NoListen: i.Protocol == demo.Queue,
 		Cmd:      []string{s.self, "demo-service"},
 		Stdout:   log,
 		Stderr:   log,
 		Control:  []string{s.server.control},
 		Drain:    demoDrain,
-	})
+	}
+	if !p.NoListen {
+		p.Listen = []deploy.Listen{{Protocol: i.Protocol}}
+	}
+	running, err := deploy.Start(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", i.Name, err)
 	}
@@ -151,10 +157,43 @@ func (s *demoStage) registered(ctx context.Context, batch []*demoActor) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not register: %w", actor.Name, ctx.Err())
 		}
+		if actor.Protocol == demo.Queue {
+			if err := s.joined(ctx, actor); err != nil {
+				return err
+			}
+		}
 		names = append(names, actor.describe())
 	}
 	s.say("started %s", strings.Join(names, " and "))
 	return nil
+}
+
+// joined waits until a consumer is a member of its group.
+func (s *demoStage) joined(ctx context.Context, actor *demoActor) error {
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.server.control}})
+	defer func() { _ = api.Close() }()
+	tick := time.NewTicker(demoEntryRetry)
+	defer tick.Stop()
+	for {
+		members, _, err := laneclient.ListAll[laneclient.Member](ctx, api, laneclient.ListOptions{})
+		if slices.ContainsFunc(members, func(m laneclient.Member) bool {
+			return m.Group == demo.Group && m.Session != "" && m.Lane == string(actor.Lane)
+		}) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case gone := <-s.ended:
+			return fmt.Errorf("%s ended before it consumed: %s", gone.Name, gone.fate())
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s did not join group %s: %w", actor.Name, demo.Group, ctx.Err()), err)
+		}
+	}
+}
+
+// forget leaves out a process that has ended and that nobody misses.
+func (s *demoStage) forget(gone *demoActor) {
+	s.actors = slices.DeleteFunc(s.actors, func(a *demoActor) bool { return a == gone })
 }
 
 func (a *demoActor) describe() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -109,7 +110,7 @@ func (g *gatewayPart) run(ctx context.Context, ready func()) error {
 
 // route gets a view and serves by it until ctx ends.
 func (g *gatewayPart) route(ctx context.Context, ready func()) error {
-	client, err := g.dial(ctx)
+	client, err := dialPatiently(ctx, g.view, g.cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -152,11 +153,11 @@ func urlOf(address string, tls bool) string {
 	return "http://" + address
 }
 
-// dial gets the first view: that of the control plane, or the last one that is on
-// disk. Without either there is nothing to route by, so it goes on trying.
-func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
+// dialPatiently gets the first view: that of the control plane, or the last one that is on
+// disk. Without either there is nothing to go by, so it goes on trying.
+func dialPatiently(ctx context.Context, cfg laneclient.Config, log *slog.Logger) (*laneclient.Client, error) {
 	for retry := backoff.New(100*time.Millisecond, 5*time.Second); ; {
-		client, err := laneclient.Dial(ctx, g.view)
+		client, err := laneclient.Dial(ctx, cfg)
 		if err == nil {
 			return client, nil
 		}
@@ -168,7 +169,7 @@ func (g *gatewayPart) dial(ctx context.Context) (*laneclient.Client, error) {
 			return nil, err
 		}
 		delay := retry.Next()
-		g.cfg.Log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
+		log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:

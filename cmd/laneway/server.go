@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -36,14 +37,15 @@ func newServerCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "server",
 		Short: "Run an installation, or some of its roles",
-		Long: `Runs the control plane and the gateway in one process, with all data in one
-directory, until it is interrupted. Each role can also run alone.
+		Long: `Runs the control plane, the gateway and a message engine in one process, with all
+data in one directory, until it is interrupted. Each role can also run alone.
 
 Flags go over environment variables (LANEWAY_ and the flag's name, as in
 LANEWAY_DATA), and those over the file of --config.`,
 		Example: `  laneway server
   laneway server --data /var/lib/laneway --domain lanes.example.com
   laneway server --listen control=127.0.0.1:0 --listen gateway=127.0.0.1:8080 --ready-file addresses.json
+  laneway server --engine main=nats://10.0.0.1:4222,10.0.0.2:4222
   laneway server --roles gateway --control http://127.0.0.1:7700`,
 		Args: exactArgs(),
 	}
@@ -171,6 +173,8 @@ type node struct {
 	log       *slog.Logger
 	metrics   *prometheus.Registry
 	listeners map[string]net.Listener
+	more      map[string]string // addresses of what has no listener here, by its name
+	engines   []*servedEngine   // the default one first
 	group     run.Group
 	traces    *sdktrace.TracerProvider // nil: no spans
 	transport http.RoundTripper        // to the control plane of this process; nil: there is none
@@ -219,7 +223,7 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 		return usageError(err)
 	}
 	n := &node{
-		cfg: cfg, metrics: newMetrics(), listeners: map[string]net.Listener{}, tokenFile: a.getenv(laneclient.EnvTokenFile),
+		cfg: cfg, metrics: newMetrics(), listeners: map[string]net.Listener{}, more: map[string]string{}, tokenFile: a.getenv(laneclient.EnvTokenFile),
 		log: telemetry.NewLog(a.stderr, cfg.Log.Format, level, isTerminal(a.stderr)),
 	}
 	library := telemetry.LibraryLog(n.log) // what has no other way to tell of peers: transports of net/http
@@ -235,6 +239,10 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 		return err
 	}
 	n.addTraces(ctx)
+	// Before all that uses them, so that they close after it.
+	if err := n.openEngines(ctx); err != nil {
+		return err
+	}
 	// The control plane comes before a gateway of this process, which reads from it, and
 	// goes after it.
 	if cfg.has(roleControl) {
@@ -246,6 +254,9 @@ func (a *app) serve(ctx context.Context, cfg *config) (err error) {
 		if err := n.addGateway(); err != nil {
 			return err
 		}
+	}
+	if cfg.has(roleEngine) {
+		n.addEngines()
 	}
 	return n.group.Run(ctx, func() error { return a.announce(n) })
 }
@@ -320,11 +331,11 @@ func (n *node) address(name string) string {
 
 // announce tells people and programs where to reach what is ready now.
 func (a *app) announce(n *node) error {
-	addresses := map[string]string{}
+	addresses := maps.Clone(n.more)
 	for name := range n.listeners {
 		addresses[name] = n.address(name)
 	}
-	for _, name := range n.cfg.listeners() {
+	for _, name := range slices.Concat(n.cfg.listeners(), slices.Sorted(maps.Keys(n.more))) {
 		n.log.Info("listening", telemetry.KeyRole, name, telemetry.KeyAddress, addresses[name])
 	}
 	if isTerminal(a.stderr) {

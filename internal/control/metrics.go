@@ -128,7 +128,7 @@ func knownRole(role string) string {
 	switch role {
 	case "":
 		return laneclient.RoleInstance
-	case laneclient.RoleInstance, laneclient.RoleGateway, laneclient.RoleRun, laneclient.RoleClient, "amqp", "xds", "console", "control":
+	case laneclient.RoleInstance, laneclient.RoleGateway, laneclient.RoleRun, laneclient.RoleClient, laneclient.RoleEngine, "amqp", "xds", "console", "control":
 		return role
 	}
 	return otherRole

@@ -23,7 +23,7 @@ func Chain() []Link {
 		{Service: "b", Protocol: lane.GRPC},
 		{Service: "c", Protocol: lane.Thrift},
 		{Service: "d", Protocol: lane.HTTP},
-		{Service: "e", Protocol: lane.HTTP},
+		{Service: "e", Protocol: Queue},
 	}
 }
 
@@ -48,7 +48,7 @@ func Instances() []Instance {
 }
 
 // Visit is one hop of a request. The instance that served reports it, but for
-// Reason, which its caller was told.
+// Reason, which its caller was told; whoever consumes a message was told it with that.
 type Visit struct {
 	Service  string      `json:"service"`
 	Instance string      `json:"instance"`

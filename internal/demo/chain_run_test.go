@@ -12,14 +12,43 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(lanetest.CheckMain(m)) }
 
+// queue is an engine and a registry of its consumers, both in memory, for all services.
+type queue struct {
+	engine   *consume.Memory
+	registry *consume.MemoryRegistry
+}
+
+func newQueue(t *testing.T) *queue {
+	t.Helper()
+	q := &queue{consume.NewMemory(consume.MemoryConfig{}), consume.NewMemoryRegistry(consume.MemoryRegistryConfig{})}
+	t.Cleanup(func() { _ = q.engine.Close() })
+	if err := q.registry.CreateLane(Green, ""); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// shared is an engine that one service does not close for all.
+type shared struct{ *consume.Memory }
+
+func (shared) Close() error { return nil }
+
+// of is what a service gets.
+func (q *queue) of(i Instance) func(context.Context, *laneclient.Client) (Messages, error) {
+	return func(context.Context, *laneclient.Client) (Messages, error) {
+		return Messages{shared{q.engine}, q.registry.ConnectAs(consume.MemoryIdentity{Lane: i.Lane, Instance: i.Name})}, nil
+	}
+}
+
 // startService runs one instance until the test ends, and returns when it serves.
-func startService(t *testing.T, control *lanetest.Control, i Instance) (address string) {
+func startService(t *testing.T, control *lanetest.Control, q *queue, i Instance) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,10 +59,15 @@ func startService(t *testing.T, control *lanetest.Control, i Instance) (address 
 	client.Service, client.Instance, client.Lane = i.Service, i.Name, string(i.Lane)
 	client.Endpoints = []laneclient.Endpoint{{Protocol: i.Protocol, Address: address}}
 	serving := make(chan struct{})
+	if i.Protocol == Queue {
+		_ = listener.Close()
+		client.Endpoints, client.NoListen = nil, true
+		close(serving) // messages wait
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := Run(ctx, Config{Client: client, Listen: func(context.Context) (net.Listener, error) {
+		err := Run(ctx, Config{Client: client, Messages: q.of(i), Listen: func(context.Context) (net.Listener, error) {
 			close(serving)
 			return listener, nil
 		}})
@@ -60,10 +94,11 @@ func startService(t *testing.T, control *lanetest.Control, i Instance) (address 
 func TestChain(t *testing.T) {
 	control := lanetest.NewControl(t)
 	control.AddLane(string(Green))
+	q := newQueue(t)
 	entry := ""
 	all := Instances()
 	for _, i := range slices.Backward(all) {
-		address := startService(t, control, i)
+		address := startService(t, control, q, i)
 		if i.Name == "A1" {
 			entry = address
 		}
@@ -92,7 +127,7 @@ func TestChain(t *testing.T) {
 		for _, fault := range Judge(route) {
 			t.Error(fault)
 		}
-		// The SDK's own lines say the same of every call, over all three protocols.
+		// The SDK's own lines say the same of every call, over all protocols and the queue.
 		lines := resp.Header.Values(lane.RouteHeader)
 		if len(lines) != len(Chain())-1 {
 			t.Fatalf("got %d route lines, want one for each call: %q", len(lines), lines)

@@ -77,7 +77,7 @@ func TestJudge(t *testing.T) {
 			r.Visits[1].Instance, r.Visits[1].Lane = "B1", lane.Baseline
 		}, []string{"hop 2: got B1 (service b, baseline) by grpc as green: lane-instance; promised is B2 (service b, lane green)"}},
 		{"other reason", func(r *Route) { r.Visits[3].Reason = "" }, []string{"hop 4: got D2 (service d, lane green) by http as green: no reason"}},
-		{"color lost on the way", func(r *Route) { r.Visits[4].Color = "" }, []string{"hop 5: got E1 (service e, baseline) by http as plain"}},
+		{"color lost on the way", func(r *Route) { r.Visits[4].Color = "" }, []string{"hop 5: got E1 (service e, baseline) by queue as plain"}},
 		{"other protocol", func(r *Route) { r.Visits[2].Protocol = lane.HTTP }, []string{"hop 3: got C1 (service c, baseline) by http"}},
 		{"chain cut short", func(r *Route) {
 			r.Visits, r.Error = r.Visits[:3], "C1 could not call d: refused"
@@ -102,8 +102,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-const arrows = `green  gateway ─http→ A1 ─grpc→ B2 ─thrift→ C1 ─http→ D2 ─http→ E1
-plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D1 ─http→ E1
+const arrows = `green  gateway ─http→ A1 ─grpc→ B2 ─thrift→ C1 ─http→ D2 ─queue→ E1
+plain  gateway ─http→ A1 ─grpc→ B1 ─thrift→ C1 ─http→ D1 ─queue→ E1
 `
 
 const table = `REQUEST  SERVICE  INSTANCE  OF          CALLED BY  COLOR SEEN  WHY
@@ -112,13 +112,13 @@ green    a        A1        baseline    http       green       baseline-fallback
          b        B2        lane green  grpc       green       lane-instance
          c        C1        baseline    thrift     green       baseline-fallback
          d        D2        lane green  http       green       lane-instance
-         e        E1        baseline    http       green       baseline-fallback
+         e        E1        baseline    queue      green       baseline-fallback
 
 plain    a        A1        baseline    http       plain       plain
          b        B1        baseline    grpc       plain       plain
          c        C1        baseline    thrift     plain       plain
          d        D1        baseline    http       plain       plain
-         e        E1        baseline    http       plain       plain
+         e        E1        baseline    queue      plain       plain
 `
 
 func TestTable(t *testing.T) {
@@ -167,7 +167,7 @@ func TestReport(t *testing.T) {
 		`{"service":"b","instance":"B1","protocol":"grpc","reason":"plain"},` +
 		`{"service":"c","instance":"C1","protocol":"thrift","reason":"plain"},` +
 		`{"service":"d","instance":"D1","protocol":"http","reason":"plain"},` +
-		`{"service":"e","instance":"E1","protocol":"http","reason":"plain"}]},` +
+		`{"service":"e","instance":"E1","protocol":"queue","reason":"plain"}]},` +
 		`{"color":"green","path":[],"hops":[]}]}`
 	if string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)

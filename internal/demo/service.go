@@ -36,6 +36,9 @@ type Config struct {
 	Listen func(ctx context.Context) (net.Listener, error)
 	// Tracer makes the spans of requests and calls. Nil: there are none.
 	Tracer trace.TracerProvider
+	// Messages opens the engine between d and e, which the service closes. Nil: the default
+	// engine of the installation.
+	Messages func(ctx context.Context, lc *laneclient.Client) (Messages, error)
 }
 
 // service is one instance in the chain.
@@ -81,13 +84,19 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		Lane:     lane.Name(cfg.Client.Lane),
 		Protocol: links[at].Protocol,
 	}}
-	if at+1 < len(links) {
-		// Not before the first call, so that the first call is as quick as others.
-		if err := lc.Need(dialing, links[at+1].Service); err != nil {
-			return fmt.Errorf("learn of service %s: %w", links[at+1].Service, err)
-		}
-		s.next, err = newCaller(links[at+1], lc)
+	open := cfg.Messages
+	if open == nil {
+		open = openMessages
+	}
+	if links[at].Protocol == Queue {
+		m, err := open(dialing, lc)
 		if err != nil {
+			return fmt.Errorf("open the message engine: %w", err)
+		}
+		return errors.Join(consumeQueue(ctx, s, m, &cfg), m.Source.Close())
+	}
+	if at+1 < len(links) {
+		if s.next, err = newCaller(dialing, links[at+1], lc, open); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.next.close()) }()
@@ -110,7 +119,18 @@ func serverOf(protocol string) server {
 	}
 }
 
-func newCaller(next Link, lc *laneclient.Client) (caller, error) {
+func newCaller(ctx context.Context, next Link, lc *laneclient.Client, open func(context.Context, *laneclient.Client) (Messages, error)) (caller, error) {
+	if next.Protocol == Queue {
+		m, err := open(ctx, lc)
+		if err != nil {
+			return nil, fmt.Errorf("open the message engine: %w", err)
+		}
+		return newQueueCaller(ctx, next.Service, m)
+	}
+	// Not before the first call, so that the first call is as quick as others.
+	if err := lc.Need(ctx, next.Service); err != nil {
+		return nil, fmt.Errorf("learn of service %s: %w", next.Service, err)
+	}
 	switch next.Protocol {
 	case lane.GRPC:
 		return newGRPCCaller(next.Service, lc)

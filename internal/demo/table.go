@@ -10,7 +10,8 @@ import (
 
 // Report is what `laneway demo -o json` prints.
 type Report struct {
-	Routes []RouteReport `json:"routes"`
+	Routes   []RouteReport  `json:"routes"`
+	Messages *MessageReport `json:"messages,omitempty"` // nil: none were sent
 }
 
 // RouteReport is one route of a [Report].
@@ -78,13 +79,26 @@ func WriteTable(w io.Writer, routes []Route, color bool) error {
 			lanes = append(lanes, v.Lane)
 		}
 	}
+	var b strings.Builder
+	writeRowsWhole(&b, rows, func(row int) lane.Name { return lanes[row] }, color)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func widthsOf(rows [][]string) []int {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	var b strings.Builder
+	return widths
+}
+
+// writeRowsWhole writes a table in which a row is of one lane, and an empty line before each
+// row that begins a group.
+func writeRowsWhole(b *strings.Builder, rows [][]string, of func(row int) lane.Name, color bool) {
+	widths := widthsOf(rows)
 	for n, row := range rows {
 		if n > 0 && row[0] != "" {
 			b.WriteByte('\n')
@@ -93,11 +107,23 @@ func WriteTable(w io.Writer, routes []Route, color bool) error {
 		for i, cell := range row {
 			line.WriteString(pad(cell, widths[i]+2))
 		}
-		b.WriteString(paint(strings.TrimRight(line.String(), " "), lanes[n], color))
+		b.WriteString(paint(strings.TrimRight(line.String(), " "), of(n), color))
 		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+}
+
+// writeRows writes a table; of says in whose color a cell is.
+func writeRows(b *strings.Builder, rows [][]string, of func(row, column int) lane.Name) {
+	widths := widthsOf(rows)
+	for n, row := range rows {
+		for i, cell := range row {
+			if i < len(row)-1 {
+				cell = pad(cell, widths[i]+2)
+			}
+			b.WriteString(paint(cell, of(n, i), true))
+		}
+		b.WriteByte('\n')
+	}
 }
 
 // paint colors what belongs to a lane.

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// RoleEngine is the role of the session of a server that embeds a message engine.
+const RoleEngine = "engine"
+
 // ErrNoEngine is in the error of [FindEngine] and [API.Engine] where no engine is meant: there
 // is none, none of that name, or several and none is the default one.
 var ErrNoEngine = errors.New("no such message engine")

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/laneway-dev/laneway/integrations/jetstream"
+	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// engine is a message engine as roles and commands use it.
+type engine interface {
+	consume.Source
+	consume.Topics
+	// URL is where other processes open it; empty: nowhere.
+	URL() string
+	// Check asks whether it works, and says what is wrong.
+	Check(ctx context.Context) error
+	// List gives all topics, by name.
+	List(ctx context.Context) ([]consume.TopicSpec, error)
+	// Delete deletes a topic with all that it has.
+	Delete(ctx context.Context, topic string) error
+	// Count is how many messages a reader has before it.
+	Count(ctx context.Context, p consume.Partition, from int64, f consume.Filter) (int64, error)
+	// Remove deletes messages for good.
+	Remove(ctx context.Context, p consume.Partition, offsets ...int64) error
+}
+
+// engineAt says which engine to open.
+type engineAt struct {
+	engineConfig
+	dir    string // of an embedded one
+	listen string // of an embedded one; empty: for this process alone
+	log    *slog.Logger
+}
+
+// engineSchemes is how an engine is opened, by the scheme of its URL.
+func engineSchemes() map[string]func(context.Context, engineAt) (engine, error) {
+	return map[string]func(context.Context, engineAt) (engine, error){
+		engineEmbedded: openEmbedded,
+		"nats":         openNATS,
+	}
+}
+
+// openEngine opens an engine. Its URL has been checked.
+func openEngine(ctx context.Context, at engineAt) (engine, error) {
+	scheme, _, _ := strings.Cut(at.URL, "://")
+	if at.embedded() {
+		scheme = engineEmbedded
+	}
+	open, known := engineSchemes()[scheme]
+	if !known {
+		return nil, fmt.Errorf("engine %s is of a kind that this version does not know, %s://: use one that does", at.Name, scheme)
+	}
+	e, err := open(ctx, at)
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", at.Name, err)
+	}
+	return e, nil
+}
+
+func openEmbedded(ctx context.Context, at engineAt) (engine, error) {
+	cfg := at.jetstream()
+	cfg.Dir, cfg.Listen, cfg.Log = at.dir, at.listen, at.log
+	return opened(jetstream.Open(ctx, cfg))
+}
+
+func openNATS(ctx context.Context, at engineAt) (engine, error) {
+	cfg := at.jetstream()
+	cfg.URL, cfg.Log = at.URL, at.log
+	return opened(jetstream.Open(ctx, cfg))
+}
+
+// opened keeps an engine that is not there from looking like one.
+func opened(e *jetstream.Engine, err error) (engine, error) {
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// openNamed opens an engine of the installation by its name; empty: the default one. name is
+// what it is called.
+func (a *app) openNamed(ctx context.Context, api *api, name string) (e engine, called string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	found, err := laneclient.FindEngine(ctx, api, name)
+	if err != nil {
+		return nil, "", err
+	}
+	e, err = openEngine(ctx, engineAt{engineConfig: engineConfig{Name: found.Name, URL: found.Address}})
+	return e, found.Name, err
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/laneway-dev/laneway/internal/backoff"
+	"github.com/laneway-dev/laneway/internal/telemetry"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+const (
+	// engineTick is how often a server looks whether what it says of its engines is still
+	// in the registry under its present session.
+	engineTick = 500 * time.Millisecond
+	// engineAgain is how soon it says so again where that was refused.
+	engineAgain = 5 * time.Second
+	// engineCall bounds one call for that.
+	engineCall = 5 * time.Second
+)
+
+// servedEngine is one engine of this process.
+type servedEngine struct {
+	engineAt
+
+	mu     sync.Mutex
+	engine engine // nil: not open yet
+	fault  error  // why it is not in the registry; nil: it is
+	ours   string // the session under which it was written
+	retry  time.Time
+}
+
+func (s *servedEngine) set(e engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine = e
+}
+
+func (s *servedEngine) get() engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine
+}
+
+// openEngines opens what runs in this process: before the other roles start, and so that it
+// closes after all of them.
+func (n *node) openEngines(ctx context.Context) error {
+	log := n.log.With(telemetry.KeyRole, roleEngine)
+	for _, cfg := range n.cfg.engines() {
+		s := &servedEngine{
+			engineAt: engineAt{engineConfig: cfg, dir: filepath.Join(n.cfg.Data, "engines", cfg.Name), log: log},
+			fault:    errors.New("is not in the registry yet: is the control plane reachable?"),
+		}
+		n.engines = append(n.engines, s)
+		n.close = append(n.close, func() error {
+			if e := s.get(); e != nil {
+				return e.Close()
+			}
+			return nil
+		})
+		if !s.embedded() {
+			continue // which may be out of reach for a while
+		}
+		s.listen = n.engineListen(ctx)
+		e, err := openEngine(ctx, s.engineAt)
+		if err != nil {
+			return fmt.Errorf("%w; where its address is taken, choose another with --listen %s=HOST:PORT", err, listenNATS)
+		}
+		s.set(e)
+		address, _, _ := strings.Cut(strings.TrimPrefix(e.URL(), "nats://"), "?")
+		n.more[listenNATS] = address
+	}
+	return nil
+}
+
+// engineListen is where the embedded engine listens: where it was told to, or else at the
+// usual address if that is free.
+func (n *node) engineListen(ctx context.Context) string {
+	if at := n.cfg.Listen[listenNATS]; at != "" {
+		return at
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", defaultNATS)
+	if err == nil {
+		_ = l.Close()
+		return defaultNATS
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return defaultNATS // where opening it tells what is wrong
+	}
+	n.log.WarnContext(ctx, "the usual address of the message engine is taken: it listens on a free port", telemetry.KeyRole, roleEngine, telemetry.KeyAddress, defaultNATS)
+	return "127.0.0.1:0"
+}
+
+// addEngines adds the part that keeps the engines in the registry.
+func (n *node) addEngines() {
+	p := &enginePart{node: n}
+	n.addReadiness(roleEngine, p.check)
+	n.group.Add(roleEngine, p.run)
+}
+
+// enginePart says in the registry where this process's engines are.
+type enginePart struct {
+	node   *node
+	client *laneclient.Client
+}
+
+// check is the readiness of all engines.
+func (p *enginePart) check(ctx context.Context) error {
+	var errs []error
+	for _, s := range p.node.engines {
+		s.mu.Lock()
+		e, fault := s.engine, s.fault
+		s.mu.Unlock()
+		switch {
+		case e == nil:
+			fault = fmt.Errorf("has not been reached yet at %s: is it running?", s.URL)
+		case fault == nil:
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			if err := e.Check(ctx); err != nil {
+				fault = fmt.Errorf("does not answer: what is produced fails, what is consumed waits: %w", err)
+			}
+			cancel()
+		}
+		if fault != nil {
+			errs = append(errs, fmt.Errorf("engine %s %w", s.Name, fault))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *enginePart) run(ctx context.Context, ready func()) error {
+	n := p.node
+	log := n.log.With(telemetry.KeyRole, roleEngine)
+	if l := n.listeners[listenAdmin]; l != nil && !n.cfg.has(roleGateway) { // whose it is then
+		serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+		admin := make(chan error, 1)
+		go func() { admin <- serveHTTP(serving, l, p.adminHandler(), time.Second, log) }()
+		defer func() {
+			stop()
+			<-admin
+		}()
+	}
+	if len(n.engines) == 0 {
+		log.InfoContext(ctx, "no message engine: name one with --engine NAME=URL")
+		ready()
+		<-ctx.Done()
+		return nil
+	}
+	view := laneclient.Config{Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile, Room: n.cfg.Room, Role: laneclient.RoleEngine, Log: log}
+	if !n.cfg.has(roleGateway) {
+		view.Admin = n.address(listenAdmin)
+	}
+	client, err := dialPatiently(ctx, view, log)
+	if err != nil {
+		return err
+	}
+	p.client = client
+	defer func() {
+		if err := client.Close(); err != nil {
+			log.WarnContext(ctx, "left the registry uncleanly, the lease ends the session", telemetry.KeyError, err)
+		}
+	}()
+	var connecting sync.WaitGroup
+	defer connecting.Wait()
+	for _, s := range n.engines {
+		if s.get() == nil {
+			connecting.Go(func() { s.connect(ctx) })
+		}
+	}
+	return p.advertise(ctx, ready)
+}
+
+// connect opens an external engine as soon as it can be reached.
+func (s *servedEngine) connect(ctx context.Context) {
+	for retry := backoff.New(100*time.Millisecond, 5*time.Second); ; {
+		at := s.engineAt
+		at.URL = engineURL(at.URL)
+		e, err := openEngine(ctx, at)
+		if err == nil {
+			s.set(e)
+			return
+		}
+		delay := retry.Next()
+		s.log.WarnContext(ctx, "message engine cannot be used yet, will try again", telemetry.KeyEngine, s.Name, telemetry.KeyError, err, telemetry.KeyDelay, delay)
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// advertise keeps the engines in the registry until ctx ends. What keeps one of them out of
+// it from the start is an error.
+func (p *enginePart) advertise(ctx context.Context, ready func()) error {
+	tick := time.NewTicker(engineTick)
+	defer tick.Stop()
+	begun := false
+	for {
+		all := true
+		for i, s := range p.node.engines {
+			err := p.advertiseOne(ctx, s, i == 0)
+			if problem, refused := errors.AsType[*laneclient.Problem](err); refused && !begun && problem.Status == http.StatusConflict {
+				return fmt.Errorf("engine %s: %w", s.Name, err)
+			}
+			all = all && err == nil
+		}
+		if all && !begun {
+			begun = true
+			ready()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// advertiseOne writes one engine where it is not written yet.
+func (p *enginePart) advertiseOne(ctx context.Context, s *servedEngine, first bool) error {
+	session, now := p.client.Status().Session, time.Now()
+	s.mu.Lock()
+	e, done, wait := s.engine, s.fault == nil && (s.ours == session || !s.embedded()), now.Before(s.retry)
+	fault := s.fault
+	s.mu.Unlock()
+	switch {
+	case e == nil || session == "":
+		return cmp.Or(fault, errors.New("waits for a session"))
+	case done:
+		return nil
+	case wait:
+		return fault
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineCall)
+	defer cancel()
+	if s.embedded() {
+		if err := p.endFormer(ctx, s, session); err != nil {
+			return err
+		}
+	}
+	err := p.put(ctx, s, e.URL(), session, first)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.fault, s.ours = nil, session
+		return nil
+	}
+	s.fault, s.retry = fmt.Errorf("is not in the registry: %w", err), now.Add(engineAgain)
+	if _, refused := errors.AsType[*laneclient.Problem](err); !refused {
+		s.retry = now
+	}
+	s.log.WarnContext(ctx, "message engine is not in the registry: others do not find it", telemetry.KeyEngine, s.Name, telemetry.KeyError, err)
+	return err
+}
+
+func (p *enginePart) put(ctx context.Context, s *servedEngine, address, session string, first bool) error {
+	scheme, _, _ := strings.Cut(address, "://")
+	e := laneclient.Engine{Meta: laneclient.Meta{Name: s.Name}, Scheme: scheme, Address: address, Default: first}
+	if !s.embedded() {
+		session = ""
+	}
+	_, err := laneclient.Put(ctx, p.client, &e, laneclient.InSession(session))
+	return err
+}
+
+// endFormer ends the session under which the process before this one had the engine, if it
+// was killed: who has the folder knows that nobody else has it, and need not wait for a
+// lease. Then it notes its own.
+func (p *enginePart) endFormer(ctx context.Context, s *servedEngine, session string) error {
+	file := filepath.Join(s.dir, "session")
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if former := strings.TrimSpace(string(text)); former != "" && former != session && len(former) <= 128 {
+		err := laneclient.Delete[laneclient.Session](ctx, p.client, former, laneclient.InSession(former))
+		// Gone already, or of another registry: what matters is the write after this.
+		if _, answered := errors.AsType[*laneclient.Problem](err); err != nil && !answered {
+			return err
+		}
+	}
+	return writeAtomically(file, []byte(session+"\n"))
+}
+
+// adminHandler serves what a process of engines alone says of itself.
+func (p *enginePart) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(p.node.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", p.node.serveReady)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		h := laneclient.NodeHealth{Health: laneclient.Health{OK: true}, Time: time.Now().UTC()}
+		role := laneclient.RoleStatus{Role: roleEngine, Ready: true}
+		if err := p.check(r.Context()); err != nil {
+			role.Ready, role.Reason, h.OK = false, sentence(err), false
+		}
+		h.Roles = []laneclient.RoleStatus{role}
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(h) // the peer may be gone
+	})
+	return mux
+}
