@@ -167,12 +167,15 @@ func (p *MemoryProcess) Records(_ context.Context, group string) ([]Stored, erro
 	return p.r.Records(group), nil
 }
 
-// Join makes a member known under the process's session.
+// Join makes a member known under m.Session, or, where that is empty, under the process's
+// present session.
 func (p *MemoryProcess) Join(_ context.Context, group string, m Member) error {
 	if err := p.reach(); err != nil {
 		return err
 	}
-	m.Session, _ = p.Session()
+	if m.Session == "" {
+		m.Session, _ = p.Session()
+	}
 	return p.r.Join(group, m)
 }
 

@@ -1,7 +1,7 @@
 // Package consumetest is how consuming is put to the test.
 //
 // For engines: [RunEngine] is the suite that every engine passes, ours and others'. It
-// checks from outside what the protocol rests on.
+// checks from outside what the protocol rests on. For registries: [RunRegistry] is theirs.
 //
 // For the protocol: [Simulate] plays a history of several processes, lanes, groups and
 // partitions over fakes of the engine, the registry, the network and the clock, in one
