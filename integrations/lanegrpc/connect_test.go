@@ -348,9 +348,7 @@ func TestClose(t *testing.T) {
 	if _, err := stream.Recv(); err == nil {
 		t.Error("a stream outlived its ClientConn")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if n := len(d.subscribers); n != 0 {
+	if n := d.Subscribers(); n != 0 {
 		t.Errorf("%d subscriptions left", n)
 	}
 }

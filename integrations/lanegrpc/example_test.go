@@ -13,6 +13,7 @@ import (
 
 	"github.com/laneway-dev/laneway/integrations/lanegrpc"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 // One connection reaches a service in every lane: the color of a call's context decides
@@ -29,14 +30,9 @@ func Example() {
 	defer server.Stop()
 
 	endpoints := []lane.Endpoint{{Protocol: lane.GRPC, Address: listener.Addr().String()}}
-	directory := newDirectory()
-	directory.publish(lane.NewSnapshot(lane.Input{
-		Lanes: []lane.Lane{{Name: "green", Generation: 1, State: lane.Ready}},
-		Instances: []*lane.Instance{
-			{Service: "order", Name: "order-1", State: lane.Ready, Endpoints: endpoints},
-			{Service: "order", Name: "order-2", Lane: "green", Generation: 1, State: lane.Ready, Endpoints: endpoints},
-		},
-	}))
+	directory := lanetest.NewDirectory([]lane.Lane{{Name: "green"}},
+		&lane.Instance{Service: "order", Name: "order-1", Endpoints: endpoints},
+		&lane.Instance{Service: "order", Name: "order-2", Lane: "green", Endpoints: endpoints})
 
 	conn, err := grpc.NewClient("lane:///order",
 		append(lanegrpc.DialOptions(directory), grpc.WithTransportCredentials(insecure.NewCredentials()))...)

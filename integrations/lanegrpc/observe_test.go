@@ -128,10 +128,10 @@ func TestLinesOfAPeer(t *testing.T) {
 	go func() { _ = peer.Serve(listener) }()
 	t.Cleanup(peer.Stop)
 	d := newDirectory()
-	d.publish(lane.NewSnapshot(lane.Input{Instances: []*lane.Instance{{
+	d.SetInput(lane.Input{Instances: []*lane.Instance{{
 		Service: "order", Name: "o1", State: lane.Ready,
 		Endpoints: []lane.Endpoint{{Protocol: lane.GRPC, Address: listener.Addr().String()}},
-	}}}))
+	}}})
 	client := dial(t, d)
 
 	calls := map[string]func(ctx context.Context) (metadata.MD, error){

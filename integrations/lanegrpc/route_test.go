@@ -47,15 +47,17 @@ func TestRoutesByLane(t *testing.T) {
 	_, err := ask(t.Context(), client, "")
 	wantStatus(t, err, codes.Unavailable, "no instance of order in the baseline")
 	wantAnswer(t, lane.With(t.Context(), "green"), client, "o2 green")
-	if d.used["green"] == 0 || d.used["strict-never"] == 0 {
-		t.Errorf("used %v: want every color noted", d.used)
+	for _, color := range []lane.Name{"green", "strict-never"} {
+		if d.Uses(color) == 0 {
+			t.Errorf("%s was used, and nobody noted it", color)
+		}
 	}
 }
 
 func TestProcessColor(t *testing.T) {
 	t.Parallel()
 	d := newDirectory()
-	d.process = "green"
+	d.SetProcess("green")
 	d.set(start(t, "o1", ""), start(t, "o2", "green"))
 	client := dial(t, d)
 	wantAnswer(t, t.Context(), client, "o2 green")

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,42 +21,13 @@ import (
 
 	"github.com/laneway-dev/laneway/integrations/lanegrpc"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 // patience is how long a test waits for what must happen.
 const patience = 10 * time.Second
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if left := leaked(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines outlived the tests:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leaked waits for the goroutines of this package and of grpc to end and returns the
-// stacks of those that do not.
-func leaked() string {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		buffer := make([]byte, 1<<20)
-		var left []string
-		for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
-			if strings.Contains(stack, "lanegrpc_test.leaked") {
-				continue
-			}
-			if strings.Contains(stack, "/lanegrpc.") || strings.Contains(stack, "google.golang.org/grpc") {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 {
-			return ""
-		}
-		if time.Now().After(deadline) {
-			return strings.Join(left, "\n\n")
-		}
-	}
-}
+func TestMain(m *testing.M) { os.Exit(lanetest.CheckMain(m)) }
 
 // until polls a condition.
 func until(t *testing.T, what string, done func() bool) {
@@ -72,55 +41,22 @@ func until(t *testing.T, what string, done func() bool) {
 
 // directory is a lane.Directory whose picture a test sets.
 type directory struct {
-	snapshot atomic.Pointer[lane.Snapshot]
-	process  lane.Name
-	needed   chan struct{} // Need waits for it to be closed; nil: not at all
+	*lanetest.Directory
 
-	mu          sync.Mutex
-	subscribers map[int]func() // guarded by mu
-	next        int            // guarded by mu
-	used        map[lane.Name]int
+	needed chan struct{} // Need waits for it to be closed; nil: not at all
 }
 
-func newDirectory() *directory {
-	d := &directory{subscribers: map[int]func(){}, used: map[lane.Name]int{}}
-	d.snapshot.Store(lane.NewSnapshot(lane.Input{}))
-	return d
-}
+func newDirectory() *directory { return &directory{Directory: &lanetest.Directory{}} }
 
-func (d *directory) Snapshot() *lane.Snapshot { return d.snapshot.Load() }
-func (d *directory) Process() lane.Name       { return d.process }
-
-func (d *directory) Used(color lane.Name) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.used[color]++
-}
-
-func (d *directory) Need(ctx context.Context, _ string) error {
-	if d.needed == nil {
-		return nil
+func (d *directory) Need(ctx context.Context, service string) error {
+	if d.needed != nil {
+		select {
+		case <-d.needed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	select {
-	case <-d.needed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Subscribe calls subscribers with the lock held, so that cancel waits for a call.
-func (d *directory) Subscribe(changed func()) func() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.next
-	d.next++
-	d.subscribers[id] = changed
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.subscribers, id)
-	}
+	return d.Directory.Need(ctx, service)
 }
 
 // knownLanes are those of every snapshot that set makes.
@@ -142,19 +78,9 @@ func numbered(i int) lane.Name { return lane.Name(fmt.Sprintf("lane-%d", i)) }
 func (d *directory) set(servers ...*server) {
 	in := lane.Input{Room: "west", Lanes: knownLanes(), Services: []string{"order"}}
 	for _, s := range servers {
-		copied := *s.Instance
-		in.Instances = append(in.Instances, &copied)
+		in.Instances = append(in.Instances, s.Instance)
 	}
-	d.publish(lane.NewSnapshot(in))
-}
-
-func (d *directory) publish(s *lane.Snapshot) {
-	d.snapshot.Store(s)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, changed := range d.subscribers {
-		changed()
-	}
+	d.SetInput(in)
 }
 
 // server is an instance of service order. It answers with its own name and the color

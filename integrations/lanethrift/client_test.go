@@ -79,20 +79,18 @@ func TestRoutesByLane(t *testing.T) {
 	}
 	d.set(base.Instance)
 	wantSeen(t, lane.With(t.Context(), "green"), c, "e1", "green") // passed on all the same
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.used["green"] != 2 || d.used["blue"] != 1 {
-		t.Errorf("used %v, want every color noted", d.used)
+	if green, blue := d.Uses("green"), d.Uses("blue"); green != 2 || blue != 1 {
+		t.Errorf("green was used %d times and blue %d: want every color noted", green, blue)
 	}
-	if d.needed != 1 {
-		t.Errorf("the directory was asked %d times for the service, want once", d.needed)
+	if n := d.Needed("echo"); n != 1 {
+		t.Errorf("the directory was asked %d times for the service, want once", n)
 	}
 }
 
 func TestProcessColor(t *testing.T) {
 	t.Parallel()
 	d, c := dialTo(t, start(t, "e1", "", ""), start(t, "e2", "green", ""))
-	d.process = "green"
+	d.SetProcess("green")
 	wantSeen(t, t.Context(), c, "e2", "green")
 	wantSeen(t, lane.Plain(t.Context()), c, "e1", "")
 }
@@ -127,12 +125,13 @@ func wantNone(t *testing.T, ctx context.Context, c *Client, want string) { //nol
 
 func TestNeed(t *testing.T) {
 	t.Parallel()
-	d, c := dialTo(t, start(t, "e1", "", ""))
-	d.refuses = errors.New("out to lunch")
+	r := start(t, "e1", "", "")
+	d, c := dialTo(t)
+	d.SetNeedError(errors.New("out to lunch"))
 	if _, err := say(t.Context(), c, ""); err == nil || !strings.Contains(err.Error(), "out to lunch") {
 		t.Errorf("error %v, want the directory's", err)
 	}
-	d.refuses = nil
+	d.set(r.Instance)
 	wantSeen(t, t.Context(), c, "e1", "")
 }
 
@@ -650,9 +649,7 @@ func TestClose(t *testing.T) {
 		t.Error(err)
 	}
 	until(t, "all connections are closed", func() bool { return r.open() == 0 })
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.subscribers) != 0 {
-		t.Errorf("%d subscriptions left", len(d.subscribers))
+	if n := d.Subscribers(); n != 0 {
+		t.Errorf("%d subscriptions left", n)
 	}
 }

@@ -3,54 +3,21 @@ package lanethrift
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/laneway-dev/laneway/integrations/lanethrift/internal/echo"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 // patience is how long a test waits for what must happen.
 const patience = 10 * time.Second
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if left := leaked(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines outlived the tests:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leaked waits for the goroutines of this package and of thrift to end and returns the
-// stacks of those that do not.
-func leaked() string {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		buffer := make([]byte, 1<<20)
-		var left []string
-		for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
-			if strings.Contains(stack, "lanethrift.leaked") {
-				continue
-			}
-			if strings.Contains(stack, "/lanethrift") || strings.Contains(stack, "apache/thrift") {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 {
-			return ""
-		}
-		if time.Now().After(deadline) {
-			return strings.Join(left, "\n\n")
-		}
-	}
-}
+func TestMain(m *testing.M) { os.Exit(lanetest.CheckMain(m)) }
 
 // until polls a condition.
 func until(t *testing.T, what string, done func() bool) {
@@ -63,78 +30,18 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 // directory is a lane.Directory whose picture a test sets.
-type directory struct {
-	snapshot atomic.Pointer[lane.Snapshot]
-	process  lane.Name
+type directory struct{ *lanetest.Directory }
 
-	mu          sync.Mutex
-	subscribers map[int]func()    // guarded by mu
-	next        int               // guarded by mu
-	used        map[lane.Name]int // guarded by mu
-	needed      int               // guarded by mu
-	refuses     error             // what Need returns; guarded by mu
-}
+func newDirectory() directory { return directory{&lanetest.Directory{}} }
 
-func newDirectory() *directory {
-	d := &directory{subscribers: map[int]func(){}, used: map[lane.Name]int{}}
-	d.snapshot.Store(lane.NewSnapshot(lane.Input{}))
-	return d
-}
-
-func (d *directory) Snapshot() *lane.Snapshot { return d.snapshot.Load() }
-func (d *directory) Process() lane.Name       { return d.process }
-
-func (d *directory) Need(context.Context, string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.needed++
-	return d.refuses
-}
-
-func (d *directory) Used(color lane.Name) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.used[color]++
-}
-
-// Subscribe calls subscribers with the lock held, so that cancel waits for a call.
-func (d *directory) Subscribe(changed func()) func() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.next
-	d.next++
-	d.subscribers[id] = changed
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.subscribers, id)
-	}
-}
-
-func (d *directory) set(instances ...*lane.Instance) {
-	copied := make([]*lane.Instance, len(instances))
-	for i, instance := range instances {
-		c := *instance
-		copied[i] = &c
-	}
-	d.publish(lane.NewSnapshot(lane.Input{
+func (d directory) set(instances ...*lane.Instance) {
+	d.SetInput(lane.Input{
 		Room: "west",
 		Lanes: []lane.Lane{
-			{Name: "green", Generation: 1, State: lane.Ready},
-			{Name: "shade", Parent: "green", Generation: 1, State: lane.Ready},
-			{Name: "strict-load", Generation: 1, State: lane.Ready},
+			{Name: "green"}, {Name: "shade", Parent: "green"}, {Name: "strict-load"},
 		},
-		Instances: copied,
-	}))
-}
-
-func (d *directory) publish(s *lane.Snapshot) {
-	d.snapshot.Store(s)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, changed := range d.subscribers {
-		changed()
-	}
+		Instances: instances,
+	})
 }
 
 // handler says which instance it is and what color it saw.
@@ -255,12 +162,12 @@ func (r *running) open() int {
 	return len(r.server.conns)
 }
 
-func dialTo(t testing.TB, instances ...*running) (*directory, *Client) {
+func dialTo(t testing.TB, instances ...*running) (directory, *Client) {
 	t.Helper()
 	return dialWith(t, nil, instances...)
 }
 
-func dialWith(t testing.TB, options []Option, instances ...*running) (*directory, *Client) {
+func dialWith(t testing.TB, options []Option, instances ...*running) (directory, *Client) {
 	t.Helper()
 	d := newDirectory()
 	var all []*lane.Instance
