@@ -56,8 +56,8 @@ type Consumer struct {
 // process's lane, its color in the context. lc is the process's connection to the control
 // plane, whose lane and room are the consumer's.
 //
-// It returns once the process counts as a member; from then on what its lane is to get comes
-// here. Errors before that: ctx has ended; [ErrNoTopic]; [ErrEntered]; [ErrMismatch], where
+// It returns once the process counts as a member; as soon as the group's other processes know
+// of it, what its lane is to get comes here. Errors before that: ctx has ended; [ErrNoTopic]; [ErrEntered]; [ErrMismatch], where
 // the group has other settings than the options demand; [ErrRefused], such as for a lane that
 // is not there.
 //

@@ -65,6 +65,7 @@ func TestRun(t *testing.T) {
 		}
 		base, green := s.connect("", "e1"), s.connect("green", "e2")
 		c1, c2 := s.consume(base, handle("e1", base)), s.consume(green, handle("e2", green))
+		time.Sleep(100 * time.Millisecond) // the one learns of the other
 		if !strings.HasPrefix(c2.Member(), "e2-") {
 			t.Errorf("member %q", c2.Member())
 		}

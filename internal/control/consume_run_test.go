@@ -1,0 +1,227 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laneway-dev/laneway/internal/control"
+	"github.com/laneway-dev/laneway/internal/store/mem"
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// plant is a control plane, an engine, and what consumers were handed.
+type plant struct {
+	t      *testing.T
+	api    *laneclient.API
+	r      *replica
+	engine *consume.Memory
+
+	mu    sync.Mutex
+	given map[string][]string // by message: who had it
+}
+
+// inPlant runs f in a bubble, where time passes at once.
+func inPlant(t *testing.T, f func(t *testing.T, p *plant)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		r := startOver(t, s, control.Config{})
+		p := &plant{
+			t: t, r: r, engine: consume.NewMemory(consume.MemoryConfig{}), given: map[string][]string{},
+			api: laneclient.NewAPI(laneclient.Config{Transport: laneclient.InMemory(r.c.Handler())}),
+		}
+		if err := p.engine.Ensure(t.Context(), consume.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
+			t.Fatal(err)
+		}
+		f(t, p)
+		r.stop()
+		_ = s.Close()
+		_ = p.engine.Close()
+	})
+}
+
+// worker is a process that consumes.
+type worker struct {
+	*laneclient.Client
+	*consume.Consumer
+	wire *wire
+}
+
+// start starts a process in a lane whose handler takes so long.
+func (p *plant) start(name, in string, takes time.Duration, options ...consume.Option) *worker {
+	p.t.Helper()
+	w := &worker{wire: newWire(laneclient.InMemory(p.r.c.Handler()))}
+	var err error
+	w.Client, err = laneclient.Dial(p.t.Context(), laneclient.Config{Transport: w.wire, Service: "e", Instance: name, NoListen: true, Lane: in})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	handle := func(ctx context.Context, d *consume.Delivery) error {
+		if got := lane.From(ctx); got != d.Color {
+			p.t.Errorf("the handler's color is %q, the message's %q", got, d.Color)
+		}
+		p.mu.Lock()
+		p.given[string(d.Value)] = append(p.given[string(d.Value)], name)
+		p.mu.Unlock()
+		time.Sleep(takes)
+		return nil
+	}
+	if w.Consumer, err = consume.Run(p.t.Context(), p.engine, w.Client, "orders", "billing", handle, options...); err != nil {
+		p.t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // others learn of it
+	return w
+}
+
+// stop stops it as a program does that is asked to.
+func (p *plant) stop(w *worker) {
+	p.t.Helper()
+	if err := w.Consumer.Close(p.t.Context()); err != nil {
+		p.t.Error(err)
+	}
+	if err := w.Client.Close(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// kill cuts it off for good, and ends what runs of it without a word to anybody.
+func (p *plant) kill(w *worker) {
+	p.t.Helper()
+	w.wire.set(true)
+	go func() {
+		_ = w.Consumer.Close(context.Background())
+		_ = w.Client.Close()
+	}()
+}
+
+func (p *plant) send(color lane.Name, from, n int) {
+	p.t.Helper()
+	for i := from; i < from+n; i++ {
+		m := &consume.Message{Partition: consume.Partition{Topic: "orders", Index: -1}, Color: color, Value: fmt.Append(nil, color, "-", i)}
+		if err := p.engine.Append(p.t.Context(), m); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// counts are how many messages each had last, and how many were handed out more than once.
+func (p *plant) counts() (by map[string]int, twice int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	by = map[string]int{}
+	for _, who := range p.given {
+		by[who[len(who)-1]]++
+		if len(who) > 1 {
+			twice++
+		}
+	}
+	return by, twice
+}
+
+// TestConsumeThrough: a lane gets its messages while it is there; what it has not read when it
+// leaves goes to the baseline, each message once.
+func TestConsumeThrough(t *testing.T) {
+	inPlant(t, func(t *testing.T, p *plant) {
+		e1 := p.start("e1", "", 0)
+		p.send("", 0, 100)
+		p.send("green", 0, 100) // nobody knows the lane yet
+		time.Sleep(time.Second)
+		p.r.must(201, nil, "POST", "/v1/lanes", `{"name":"green"}`)
+		e2 := p.start("e2", "green", 50*time.Millisecond)
+		p.send("green", 100, 2000)
+		p.send("", 100, 500)
+		time.Sleep(500 * time.Millisecond)
+		p.stop(e2)
+		time.Sleep(5 * time.Second)
+		by, twice := p.counts()
+		if by["e1"]+by["e2"] != 2700 || by["e2"] == 0 || by["e1"] < 700 || twice != 0 {
+			t.Errorf("by whom: %v, twice: %d", by, twice)
+		}
+		time.Sleep(5 * time.Second)
+		records, err := e1.Records(t.Context(), "billing")
+		if err != nil || len(records) != 5 { // 4 partitions, and that of the retry topic
+			t.Errorf("%d records, %v", len(records), err)
+		}
+		for _, r := range records {
+			if r.Record.Main.None() || len(r.Record.Colors) != 0 {
+				t.Errorf("%s: %+v", r.Partition, r.Record)
+			}
+		}
+		p.stop(e1)
+		records, err = func() ([]consume.Stored, error) {
+			e3 := p.start("e3", "", 0)
+			defer p.stop(e3)
+			return e3.Records(t.Context(), "billing")
+		}()
+		if err != nil || len(records) != 5 {
+			t.Errorf("%d records afterwards, %v", len(records), err)
+		}
+	})
+}
+
+// TestConsumeKill: what a lost process had not settled is taken over, and handed out again at
+// most where it had it in flight.
+func TestConsumeKill(t *testing.T) {
+	inPlant(t, func(t *testing.T, p *plant) {
+		p.r.must(201, nil, "POST", "/v1/lanes", `{"name":"green"}`)
+		e1, e2 := p.start("e1", "", 0), p.start("e2", "green", 100*time.Millisecond, consume.WithConcurrency(4))
+		p.send("green", 0, 400)
+		p.send("", 0, 100)
+		time.Sleep(2 * time.Second)
+		p.kill(e2)
+		time.Sleep(30 * time.Second)
+		by, twice := p.counts()
+		if by["e1"]+by["e2"] != 500 || by["e1"] < 150 || by["e2"] < 200 {
+			t.Errorf("by whom: %v", by)
+		}
+		if twice > 4*4+4*4*3 { // in flight, and settled since the last note
+			t.Errorf("%d messages were handed out twice", twice)
+		}
+		p.send("green", 400, 10)
+		time.Sleep(time.Second)
+		if by, _ := p.counts(); by["e1"]+by["e2"] != 510 {
+			t.Errorf("by whom: %v", by)
+		}
+		p.stop(e1)
+	})
+}
+
+// TestConsumeOutage: with the control plane away messages go on as before, and when it is
+// back under new sessions, each once.
+func TestConsumeOutage(t *testing.T) {
+	for _, c := range []struct {
+		loss   consume.LossPolicy
+		during int
+	}{{consume.LossContinue, 40}, {consume.LossHold, 20}} {
+		inPlant(t, func(t *testing.T, p *plant) {
+			e1 := p.start("e1", "", 0, consume.WithOnLoss(c.loss))
+			p.send("", 0, 20)
+			time.Sleep(2 * time.Second)
+			before, _ := e1.Session()
+			e1.wire.set(true)
+			time.Sleep(time.Minute)
+			p.send("", 20, 20)
+			time.Sleep(5 * time.Second)
+			if by, _ := p.counts(); by["e1"] != c.during {
+				t.Errorf("%s: %d messages while it was away, want %d", c.loss, by["e1"], c.during)
+			}
+			e1.wire.set(false)
+			time.Sleep(10 * time.Second)
+			p.send("", 40, 20)
+			time.Sleep(5 * time.Second)
+			by, twice := p.counts()
+			if by["e1"] != 60 || twice != 0 {
+				t.Errorf("%s: %d messages, %d of them twice", c.loss, by["e1"], twice)
+			}
+			if after, left := e1.Session(); after == before || left <= 0 {
+				t.Errorf("%s: session %s after %s", c.loss, after, before)
+			}
+			p.stop(e1)
+		})
+	}
+}
