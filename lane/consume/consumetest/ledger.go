@@ -197,12 +197,12 @@ func (l *Ledger) leads(color, to lane.Name) bool {
 
 // again judges a handling by those before it.
 func (l *Ledger) again(v *Verdict, at place, before []Handling, h Handling) {
-	late := slices.ContainsFunc(l.disturbed[h.Life], func(s span) bool {
-		return !h.Begun.Before(s.from) && !h.Begun.After(s.to)
-	})
-	told := h.Redelivered || late
+	late := l.unreliable(h)
 	for _, b := range before {
 		stale, allowed := l.excused(b, h)
+		// Who was cut off and went on is the holder no longer: whoever is cannot know of what
+		// was handed out there meanwhile, and need not tell of it.
+		told := h.Redelivered || l.unreliable(b)
 		switch {
 		case b.Returned && b.Settled.IsZero(), late:
 		case !allowed:
@@ -216,6 +216,13 @@ func (l *Ledger) again(v *Verdict, at place, before []Handling, h Handling) {
 			return
 		}
 	}
+}
+
+// unreliable reports whether a handling began while its life was not to be relied on.
+func (l *Ledger) unreliable(h Handling) bool {
+	return slices.ContainsFunc(l.disturbed[h.Life], func(s span) bool {
+		return !h.Begun.Before(s.from) && !h.Begun.After(s.to)
+	})
 }
 
 // excused says whether what befell the life of b lets its message be handed out once more,

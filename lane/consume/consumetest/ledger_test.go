@@ -51,6 +51,8 @@ func TestLedger(t *testing.T) {
 		"stopped before it had it":        {handled: []Handling{had("a", 5, 6), with(had("b", 7, 8), flagged)}, disturbed: []disturbance{{"a", 1, 3}}, want: Twice, again: 1},
 		"settled elsewhere in between":    {handled: []Handling{had("a", 1, 0), with(had("b", 3, 4), flagged), with(had("c", 5, 6), flagged)}, disturbed: []disturbance{{"a", 2, 2}}, want: Twice, again: 1},
 		"wakes up with what it had":       {handled: []Handling{had("a", 9, 10), with(had("b", 5, 6), flagged)}, disturbed: []disturbance{{"a", 2, 12}}, again: 1},
+		"before it was cut off, not told": {handled: []Handling{had("a", 1, 2), had("b", 7, 8)}, disturbed: []disturbance{{"a", 2, 12}}, want: Unflagged, again: 1},
+		"went on while it was cut off":    {handled: []Handling{had("a", 5, 6), had("b", 7, 8)}, disturbed: []disturbance{{"a", 2, 12}}, again: 1},
 		"given back":                      {handled: []Handling{with(had("a", 1, 0), func(h *Handling) { h.Returned = true }), with(had("b", 2, 3), flagged)}, again: 1},
 		"to its own lane":                 {color: "green", handled: []Handling{with(had("a", 1, 2), in("green"))}},
 		"to the parent":                   {color: "green-child", handled: []Handling{with(had("a", 1, 2), in("green"))}},

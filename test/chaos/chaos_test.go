@@ -1,0 +1,268 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/integrations/jetstream"
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+)
+
+// plan is how much there is of everything in a run.
+type plan struct {
+	seed     uint64
+	duration time.Duration // of faults, at least
+	messages int           // at least
+	kills    int           // at least
+	stops    int           // of lanes with 1,000 of their messages unread, at least
+	gone     time.Duration // for which all replicas are gone, beyond a session's TTL; 0: not at all
+	pace     time.Duration // between two faults, on average
+}
+
+// backlog is how many messages may wait before producers do.
+const backlog = 30_000
+
+func planned() plan {
+	p := plan{seed: *seedFlag, duration: *durationFlag, messages: *messagesFlag, stops: 20, gone: 15 * time.Second, pace: time.Second}
+	if testing.Short() {
+		p.duration, p.messages, p.stops, p.gone = time.Minute, 20_000, 3, 8*time.Second
+	}
+	if p.duration >= 10*time.Minute {
+		p.gone = time.Minute
+	}
+	p.kills = max(p.messages/10_000, 5)
+	return p
+}
+
+// TestChaos is the proof on real processes. In a run of CI there are at least 200,000
+// messages, 20 kills, and 20 stops of lanes with 1,000 of their messages unread; with
+// -messages 1000000 there are 100 kills.
+func TestChaos(t *testing.T) {
+	runPlan(t, planned())
+}
+
+func runPlan(t *testing.T, p plan) {
+	t.Helper()
+	folder := keptFolder(t)
+	t.Logf("seed %d, in %s", p.seed, folder)
+	s := newSite(t, folder)
+	engine := openLog(t, s)
+	for topic, n := range map[string]int32{ordersTopic: partitions, auditTopic: moreParts} {
+		if err := engine.Ensure(t.Context(), consume.TopicSpec{Name: topic, Partitions: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.addSlots("base", lane.Baseline, 3)
+	for _, l := range laneNames() {
+		n := 1
+		if l == "green" {
+			n = 2
+		}
+		s.addSlots(string(l), l, n)
+	}
+	c := newChaos(s, p.seed)
+	for _, slot := range s.slots {
+		c.begin(slot)
+	}
+	s.produce(p.seed)
+	c.calm()
+	gone := c.rage(p)
+	c.calm()
+	s.rate(0)
+	s.stopProducing()
+	c.drain(engine)
+	s.stopConsuming()
+	v := c.judge(engine, gone)
+	c.summarize(&v)
+	if n := v.stops; n < p.stops {
+		t.Errorf("%d lanes were stopped with %d messages unread: want %d", n, leastUnread, p.stops)
+	}
+	if err := v.Err(); err != nil {
+		t.Errorf("seed %d: %v", p.seed, err)
+		c.report(&v)
+	}
+}
+
+// rage makes faults until there were enough of everything. It gives when all replicas were
+// gone.
+func (c *chaos) rage(p plan) (gone span) {
+	c.t.Helper()
+	begun := time.Now()
+	limit := begun.Add(3*p.duration + 10*time.Minute)
+	rate := max(200, 5*p.messages/4/max(1, int(p.duration.Seconds())))
+	flowing := false
+	next := begun
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ; ; <-tick.C {
+		c.pump()
+		now := time.Now()
+		waiting := c.sentAll() - c.progress.total
+		if want := waiting < backlog; want != flowing {
+			if flowing = want; want {
+				c.rate(rate)
+			} else {
+				c.rate(0)
+			}
+		}
+		if !now.Before(next) {
+			c.fault()
+			next = now.Add(c.between(p.pace/4, p.pace*7/4))
+		}
+		if p.gone > 0 && gone.to.IsZero() && now.Sub(begun) >= p.duration/2 {
+			gone = c.loseRegistry(p.gone, rate)
+			flowing = true
+		}
+		if now.Sub(begun) >= p.duration && c.sentAll() >= p.messages && len(c.kills) >= p.kills && len(c.laneStops) >= p.stops+1 {
+			return gone
+		}
+		if now.After(limit) {
+			c.t.Fatalf("after %s there were %d messages, %d kills and %d stops of lanes: want %d, %d and %d", now.Sub(begun).Round(time.Second),
+				c.sentAll(), len(c.kills), len(c.laneStops), p.messages, p.kills, p.stops+1)
+		}
+	}
+}
+
+// loseRegistry kills all replicas at once, and has them again when every session would have
+// ended long ago. Before that there is peace, and nothing is left to do: what a process has not
+// seen of a new lane by then, it waits for. For the same reason there are no messages of a
+// color that nobody knows meanwhile.
+func (c *chaos) loseRegistry(d time.Duration, rate int) (gone span) {
+	c.t.Helper()
+	c.rate(0)
+	for range 2 { // who has just been let go on learns only then what it has missed
+		c.calm()
+		c.pass(sessionTTL / 2)
+	}
+	c.drained(time.Minute)
+	for i := range c.producers {
+		c.tell(i, "skip 1")
+	}
+	c.rate(rate)
+	c.tellStory("all replicas are to be gone")
+	gone.from = time.Now()
+	for _, r := range c.replicas {
+		c.killServer(r, sessionTTL+d)
+	}
+	gone.to = time.Now().Add(sessionTTL + d)
+	c.counts["registry gone"]++
+	c.pass(sessionTTL + d)
+	c.calm()
+	for i := range c.producers {
+		c.tell(i, "skip 0")
+	}
+	return gone
+}
+
+// drained waits until all that producers know of is settled, or for so long.
+func (c *chaos) drained(most time.Duration) {
+	c.t.Helper()
+	for end := time.Now().Add(most); c.progress.total < c.sentAll() && time.Now().Before(end); {
+		c.pass(100 * time.Millisecond)
+	}
+}
+
+// openLog opens the engine once more, to see what is in it.
+func openLog(t *testing.T, s *site) *jetstream.Engine {
+	t.Helper()
+	e, err := jetstream.Open(t.Context(), jetstream.Config{URL: "nats://" + s.engine.address, RequestTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// allPartitions are those of both topics.
+func allPartitions() (out []consume.Partition) {
+	for i := range int32(partitions) {
+		out = append(out, consume.Partition{Topic: ordersTopic, Index: i})
+	}
+	for i := range int32(moreParts) {
+		out = append(out, consume.Partition{Topic: auditTopic, Index: i})
+	}
+	return out
+}
+
+// drain waits until all that is in the log was handed out and settled, for as long as there is
+// any progress. What is missing then is for the judge to find.
+func (c *chaos) drain(engine *jetstream.Engine) {
+	c.t.Helper()
+	const patience = 90 * time.Second // longer than any wait of the protocol
+	want := 0
+	for _, p := range allPartitions() {
+		b, err := engine.Bounds(c.t.Context(), p)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		want += int(b.End - b.First)
+	}
+	c.tellStory("%d messages are to be settled, %d are", want, c.progress.total)
+	last, at := c.progress.total, time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for c.progress.total < want {
+		<-tick.C
+		c.pump()
+		if c.progress.total > last {
+			last, at = c.progress.total, time.Now()
+		}
+		if time.Since(at) > patience {
+			c.tellStory("no more are settled than %d of %d", c.progress.total, want)
+			return
+		}
+	}
+	c.tellStory("all are settled")
+}
+
+// keptFolder is a folder of the run, which stays if the run fails.
+func keptFolder(t *testing.T) string {
+	t.Helper()
+	parent := *keepFlag
+	if parent != "" {
+		if err := os.MkdirAll(parent, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder, err := os.MkdirTemp(parent, "chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		switch {
+		case t.Failed():
+			t.Logf("ledgers, logs and the story of the run are kept in %s", folder)
+			_ = os.RemoveAll(filepath.Join(folder, "data"))
+		case *keepFlag == "":
+			_ = os.RemoveAll(folder)
+		}
+	})
+	return folder
+}
+
+// readLog gives every message that the engine has of a partition.
+func readLog(ctx context.Context, engine *jetstream.Engine, p consume.Partition, each func(*consume.Message)) error {
+	b, err := engine.Bounds(ctx, p)
+	if err != nil {
+		return err
+	}
+	for at := b.First; at < b.End; {
+		got, err := engine.Read(ctx, p, at, consume.Filter{All: true}, 1024)
+		if err != nil {
+			return fmt.Errorf("read %s from %d: %w", p, at, err)
+		}
+		for _, m := range got.Messages {
+			each(m)
+		}
+		at = got.Next
+	}
+	return nil
+}

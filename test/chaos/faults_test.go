@@ -1,0 +1,496 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// Shape of a lane's stop.
+const (
+	stopBurst  = 3000 // messages that are sent to it just before
+	stopUnread = 1800 // of its messages that must be unsettled then, as far as is known
+	stopTries  = 6    // bursts until that is so
+)
+
+// killed is a process that was killed, and when: not before, and not after.
+type killed struct {
+	name          string
+	before, after time.Time
+}
+
+// halted is a process that was stopped by SIGSTOP, from when on.
+type halted struct {
+	life string
+	at   time.Time
+}
+
+// laneStop is when the last consumers of a lane were stopped.
+type laneStop struct {
+	lane  lane.Name
+	at    time.Time
+	lives []string
+	clean bool
+}
+
+// chaos makes faults.
+type chaos struct {
+	*site
+	rng      *rand.Rand
+	progress *progress
+	story    *os.File // all that was done, and when
+
+	agenda    []deed
+	busy      map[lane.Name]bool // lanes that are being stopped or are stopped
+	kills     []killed
+	halts     []halted
+	laneStops []laneStop
+	counts    map[string]int // faults by kind
+}
+
+// deed is something that is done later.
+type deed struct {
+	at time.Time
+	do func()
+}
+
+func newChaos(s *site, seed uint64) *chaos {
+	s.t.Helper()
+	story, err := os.Create(filepath.Join(s.folder, "story"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = story.Close() })
+	return &chaos{
+		site: s, rng: rand.New(rand.NewPCG(seed, 0)), progress: newProgress(), story: story,
+		busy: map[lane.Name]bool{}, counts: map[string]int{},
+	}
+}
+
+// tellStory notes what was done.
+func (c *chaos) tellStory(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.story, time.Now().Format("15:04:05.000000 ")+format+"\n", args...)
+}
+
+func (c *chaos) later(d time.Duration, do func()) {
+	c.agenda = append(c.agenda, deed{time.Now().Add(d), do})
+}
+
+// until does something again and again until it reports true.
+func (c *chaos) until(do func() bool) {
+	c.later(50*time.Millisecond, func() {
+		if !do() {
+			c.until(do)
+		}
+	})
+}
+
+// between is a time at random.
+func (c *chaos) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(c.rng.Int64N(int64(most-least)))
+}
+
+// begin starts the next consumer of a slot.
+func (c *chaos) begin(s *slot) {
+	c.site.consume(s)
+	c.progress.follow(s.life, c.book(s.life))
+	c.tellStory("%s begins, pid %d", s.life, s.p.cmd.Process.Pid)
+}
+
+// pump does what is due, and takes in what consumers have written.
+func (c *chaos) pump() {
+	c.t.Helper()
+	now := time.Now()
+	var due []deed
+	c.agenda = slices.DeleteFunc(c.agenda, func(d deed) bool {
+		if d.at.After(now) {
+			return false
+		}
+		due = append(due, d)
+		return true
+	})
+	for _, d := range due {
+		d.do()
+	}
+	if err := c.progress.look(); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range c.slots {
+		if s.p == nil || s.away {
+			continue
+		}
+		s.joined = c.progress.joined(s.life, 2)
+		if s.p.ended() {
+			c.t.Fatalf("%s has ended by itself: %s", s.life, tail(c.folder, s.life))
+		}
+	}
+	for _, r := range append(slices.Clone(c.replicas), c.engine) {
+		if r.p.ended() && !r.busy {
+			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
+		}
+	}
+}
+
+// fault makes one fault at random, if there is one to be made just now.
+func (c *chaos) fault() {
+	kinds := []struct {
+		weight int
+		do     func() (what string)
+	}{
+		{22, c.killConsumer},
+		{22, c.stopLane},
+		{8, func() string { return c.haltConsumer("halt", c.between(200*time.Millisecond, sessionTTL/3)) }},
+		{5, func() string { return c.haltConsumer("halt long", sessionTTL+c.between(time.Second, 5*time.Second)) }},
+		{10, c.cutConsumer},
+		{5, func() string { return c.outage("cut off", c.between(time.Second, sessionTTL/3)) }},
+		{5, func() string { return c.outage("cut off long", sessionTTL+c.between(time.Second, 5*time.Second)) }},
+		{5, c.engineOutage},
+		{7, c.killReplica},
+		{3, c.haltReplica},
+		{5, c.killEngine},
+		{3, c.haltEngine},
+	}
+	sum := 0
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	n := c.rng.IntN(sum)
+	for _, k := range kinds {
+		if n -= k.weight; n < 0 {
+			if what := k.do(); what != "" {
+				c.counts[what]++
+			}
+			return
+		}
+	}
+}
+
+// pick is a consumer at random that has begun and that nobody is about to stop; nil: there is
+// none.
+func (c *chaos) pick() *slot {
+	var able []*slot
+	for _, s := range c.slots {
+		if s.running() && !s.away && !s.stopped {
+			able = append(able, s)
+		}
+	}
+	if len(able) == 0 {
+		return nil
+	}
+	return able[c.rng.IntN(len(able))]
+}
+
+// kill kills a consumer.
+func (c *chaos) kill(s *slot) {
+	before := time.Now()
+	s.p.kill()
+	c.kills = append(c.kills, killed{s.life, before, time.Now()})
+	c.tellStory("%s was killed", s.life)
+	s.p, s.stopped = nil, false
+}
+
+func (c *chaos) killConsumer() string {
+	s := c.pick()
+	if s == nil {
+		return ""
+	}
+	c.kill(s)
+	c.later(c.between(0, 2*time.Second), func() {
+		if s.p == nil && !s.away {
+			c.begin(s)
+		}
+	})
+	return "kill"
+}
+
+func (c *chaos) haltConsumer(what string, d time.Duration) string {
+	s := c.pick()
+	if s == nil {
+		return ""
+	}
+	c.halts = append(c.halts, halted{s.life, time.Now()})
+	s.p.signal(syscall.SIGSTOP)
+	s.stopped = true
+	life := s.life
+	c.tellStory("%s is stopped for %s", life, d)
+	c.later(d, func() {
+		if s.life == life && s.p != nil {
+			s.p.signal(syscall.SIGCONT)
+			s.stopped = false
+			c.tellStory("%s goes on", life)
+		}
+	})
+	return what
+}
+
+func (c *chaos) cutConsumer() string {
+	s := c.pick()
+	if s == nil {
+		return ""
+	}
+	c.tellStory("%s has its connections cut", s.life)
+	s.engine.cut()
+	for _, p := range s.control {
+		p.cut()
+	}
+	return "cut"
+}
+
+// outage keeps a consumer from the control plane.
+func (c *chaos) outage(what string, d time.Duration) string {
+	s := c.pick()
+	if s == nil {
+		return ""
+	}
+	silent := c.rng.IntN(2) == 0
+	c.tellStory("%s is cut off from the control plane for %s, silently %t", s.life, d, silent)
+	for _, p := range s.control {
+		if silent {
+			p.silence()
+		} else {
+			p.refuse()
+		}
+	}
+	c.later(d, func() {
+		for _, p := range s.control {
+			p.mend()
+		}
+		c.tellStory("%s has the control plane again", s.name)
+	})
+	return what
+}
+
+// engineOutage keeps a consumer from the engine.
+func (c *chaos) engineOutage() string {
+	s := c.pick()
+	if s == nil {
+		return ""
+	}
+	d, silent := c.between(500*time.Millisecond, 6*time.Second), c.rng.IntN(2) == 0
+	c.tellStory("%s is cut off from the engine for %s, silently %t", s.life, d, silent)
+	if silent {
+		s.engine.silence()
+	} else {
+		s.engine.refuse()
+	}
+	c.later(d, func() {
+		s.engine.mend()
+		c.tellStory("%s has the engine again", s.name)
+	})
+	return "engine cut off"
+}
+
+// spare is a replica at random without which the others go on; nil: there is none.
+func (c *chaos) spare() *replica {
+	for _, r := range c.replicas {
+		if !c.healthy(r) {
+			return nil
+		}
+	}
+	return c.replicas[c.rng.IntN(len(c.replicas))]
+}
+
+func (c *chaos) killReplica() string {
+	r := c.spare()
+	if r == nil {
+		return ""
+	}
+	c.killServer(r, c.between(0, 3*time.Second))
+	return "kill control"
+}
+
+// killServer kills a server, and starts it again after a while.
+func (c *chaos) killServer(r *replica, d time.Duration) {
+	r.busy = true
+	before := time.Now()
+	r.p.kill()
+	c.kills = append(c.kills, killed{r.p.name, before, time.Now()})
+	c.tellStory("%s was killed", r.p.name)
+	c.later(d, func() { c.relaunch(r) })
+}
+
+// relaunch starts a server that was killed.
+func (c *chaos) relaunch(r *replica) {
+	c.launch(r, r.p.name)
+	c.tellStory("%s is started", r.p.name)
+	c.until(func() bool {
+		if r.p.ended() {
+			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
+		}
+		if !r.isReady() {
+			return false
+		}
+		r.busy = false
+		c.tellStory("%s is ready", r.p.name)
+		return true
+	})
+}
+
+func (c *chaos) haltReplica() string {
+	r := c.spare()
+	if r == nil {
+		return ""
+	}
+	c.haltServer(r, c.between(time.Second, 5*time.Second))
+	return "halt control"
+}
+
+func (c *chaos) haltServer(r *replica, d time.Duration) {
+	r.busy = true
+	r.p.signal(syscall.SIGSTOP)
+	c.tellStory("%s is stopped for %s", r.p.name, d)
+	c.later(d, func() {
+		r.p.signal(syscall.SIGCONT)
+		r.busy = false
+		c.tellStory("%s goes on", r.p.name)
+	})
+}
+
+func (c *chaos) killEngine() string {
+	if c.engine.busy {
+		return ""
+	}
+	c.killServer(c.engine, c.between(0, 2*time.Second))
+	return "kill engine"
+}
+
+func (c *chaos) haltEngine() string {
+	if c.engine.busy {
+		return ""
+	}
+	c.haltServer(c.engine, c.between(500*time.Millisecond, 4*time.Second))
+	return "halt engine"
+}
+
+// stopLane has messages sent to a lane, more than it can have handled, and then stops all its
+// consumers at once, each cleanly or not, for a while.
+func (c *chaos) stopLane() string {
+	l := laneNames()[c.rng.IntN(len(laneNames()))]
+	var slots []*slot
+	for _, s := range c.slots {
+		if s.lane != l {
+			continue
+		}
+		if !s.running() || s.stopped || s.away || time.Since(s.joined) < 2*time.Second {
+			return ""
+		}
+		slots = append(slots, s)
+	}
+	if c.busy[l] {
+		return ""
+	}
+	c.busy[l] = true
+	for _, s := range slots {
+		s.away = true // nothing else befalls it
+	}
+	_, before := c.sentOf(l)
+	begun, tries := time.Now(), 1
+	c.tell(c.rng.IntN(len(c.producers)), "burst %s %d", l, stopBurst)
+	c.until(func() bool {
+		sent, bursts := c.sentOf(l)
+		switch {
+		case sent-c.progress.colors[l] >= stopUnread && bursts >= before+tries:
+			c.stopSlots(l, slots)
+		case time.Since(begun) > time.Minute || tries == stopTries:
+			for _, s := range slots {
+				s.away = false
+			}
+			c.busy[l] = false
+			c.tellStory("lane %s is not stopped: it has nothing unread", l)
+		case bursts >= before+tries:
+			tries++
+			c.tell(c.rng.IntN(len(c.producers)), "burst %s %d", l, stopBurst)
+			return false
+		default:
+			return false
+		}
+		return true
+	})
+	return "lane stop begun"
+}
+
+func (c *chaos) stopSlots(l lane.Name, slots []*slot) {
+	stop := laneStop{lane: l, at: time.Now(), clean: c.rng.IntN(2) == 0}
+	var ending []*slot
+	for _, s := range slots {
+		stop.lives = append(stop.lives, s.life)
+		if stop.clean {
+			s.p.signal(syscall.SIGTERM)
+			ending = append(ending, s)
+		} else {
+			c.kill(s)
+		}
+	}
+	c.laneStops = append(c.laneStops, stop)
+	c.tellStory("lane %s is stopped, cleanly %t: %v", l, stop.clean, stop.lives)
+	back := c.between(500*time.Millisecond, 2*sessionTTL)
+	c.until(func() bool {
+		for _, s := range ending {
+			if s.p != nil && s.p.ended() {
+				c.tellStory("%s has ended", s.life)
+				s.p = nil
+			}
+			if s.p != nil {
+				if time.Since(stop.at) > 4*handover {
+					s.p.signal(syscall.SIGQUIT)
+					<-s.p.done
+					c.t.Fatalf("%s does not end: %s", s.life, tail(c.folder, s.life))
+				}
+				return false
+			}
+		}
+		c.later(back, func() {
+			for _, s := range slots {
+				c.begin(s)
+			}
+			c.busy[l] = false
+		})
+		return true
+	})
+}
+
+// calm mends everything and waits until all consumers are there.
+func (c *chaos) calm() {
+	c.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(4 * time.Minute); ; <-tick.C {
+		c.pump()
+		ok := len(c.agenda) == 0
+		for _, s := range c.slots {
+			ok = ok && s.running() && c.progress.sure(s.life, 2)
+		}
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the site does not calm down: %s", c.standing())
+		}
+	}
+}
+
+// standing is where consumers stand.
+func (c *chaos) standing() (text string) {
+	for _, s := range c.slots {
+		if !s.running() || !c.progress.sure(s.life, 2) {
+			text += fmt.Sprintf("%s runs %t, joined %v; %s\n", s.life, s.p != nil, s.joined, tail(c.folder, s.life))
+		}
+	}
+	return text
+}
+
+// pass lets time go by.
+func (c *chaos) pass(d time.Duration) {
+	c.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
+		c.pump()
+	}
+}

@@ -1,0 +1,100 @@
+// Package chaos has the proof on real processes: consumers, replicas of the control plane and
+// the message engine are killed, stopped and cut off from each other while messages are sent,
+// and afterwards every message must have been handed out as the promises say.
+//
+// Consumers write down what they are handed, a line for each message by one write, so that a
+// kill takes nothing of it. What there was to hand out is read from the engine at the end. A
+// [consumetest.Ledger] judges. A seed decides which fault comes when; what comes of it differs
+// from run to run.
+//
+//	go test ./test/chaos                                        # as CI does
+//	go test ./test/chaos -short                                 # about a minute
+//	go test ./test/chaos -timeout 2h -duration 20m -messages 1000000 -seed 7
+package chaos
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	durationFlag = flag.Duration("duration", 3*time.Minute, "how long there are faults at least")
+	messagesFlag = flag.Int("messages", 200_000, "how many messages are sent at least")
+	seedFlag     = flag.Uint64("seed", 1, "decides about the faults")
+	keepFlag     = flag.String("keep", "", "folder in which logs and ledgers are kept, also of a run that succeeds")
+)
+
+// modeVar makes this binary one of the processes under test, and settingsVar tells it of what
+// it needs.
+const (
+	modeVar     = "CHAOS_MODE"
+	settingsVar = "CHAOS_SETTINGS"
+	builtVar    = "CHAOS_BUILT"
+)
+
+// built is the command under test, set by TestMain before any test runs.
+var built string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	if mode := os.Getenv(modeVar); mode != "" {
+		if err := be(mode); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	if built = os.Getenv(builtVar); built != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "laneway-chaos-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	built = filepath.Join(dir, "laneway")
+	build := exec.Command("go", "build", "-o", built, "./cmd/laneway")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
+		return 1
+	}
+	// What the caller's shell has set must not configure what is tested.
+	for _, e := range os.Environ() {
+		if key, _, _ := strings.Cut(e, "="); strings.HasPrefix(key, "LANEWAY_") || strings.HasPrefix(key, "OTEL_") {
+			_ = os.Unsetenv(key)
+		}
+	}
+	_ = os.Setenv(builtVar, built)
+	return m.Run()
+}
+
+// be runs one of the processes under test.
+func be(mode string) error {
+	settings := []byte(os.Getenv(settingsVar))
+	switch mode {
+	case "consumer":
+		var s consumerSettings
+		if err := json.Unmarshal(settings, &s); err != nil {
+			return err
+		}
+		return beConsumer(s)
+	case "producer":
+		var s producerSettings
+		if err := json.Unmarshal(settings, &s); err != nil {
+			return err
+		}
+		return beProducer(s)
+	default:
+		return fmt.Errorf("%s is none of the processes", mode)
+	}
+}

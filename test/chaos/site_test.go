@@ -1,0 +1,339 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// Shape of the installation under test.
+const (
+	replicas       = 3
+	producers      = 2
+	partitions     = 6               // of the first topic
+	moreParts      = 2               // of the second
+	sessionTTL     = 8 * time.Second // of consumers
+	sessionMargin  = 3 * time.Second // by which they take it for shorter
+	slowDelay      = 5 * time.Millisecond
+	slowWindow     = 40
+	baselineWindow = 500
+)
+
+// ordersTopic belongs to a group that goes on without the registry, auditTopic to an ordered
+// one that holds still.
+const (
+	ordersTopic, ordersGroup = "orders", "billing"
+	auditTopic, auditGroup   = "audit", "ledger"
+)
+
+// parents are the lanes that there are.
+func parents() map[lane.Name]lane.Name {
+	return map[lane.Name]lane.Name{"green": "", "green-kid": "green", "blue": "", "red": "blue", "strict-load": ""}
+}
+
+// laneSlots is how many consumers each lane has when it runs, and in their order.
+func laneNames() []lane.Name { return []lane.Name{"green", "green-kid", "blue", "red", "strict-load"} }
+
+// nowhere is a color that no lane has.
+const nowhere = lane.Name("nowhere")
+
+// replica is one server of the control plane, which comes back at the same address.
+type replica struct {
+	address string
+	args    []string
+	ready   string // file that it writes when it is ready
+	runs    int
+	p       *process
+	busy    bool // a fault of it is under way
+}
+
+// slot is a place for a consumer: one process after the other.
+type slot struct {
+	name    string
+	lane    lane.Name
+	control []*proxy
+	engine  *proxy
+	runs    int
+	p       *process // nil: none runs
+	stopped bool     // by SIGSTOP
+	away    bool     // its lane was stopped
+	life    string
+	joined  time.Time // of the present life; zero: not yet
+}
+
+// running reports whether the slot has a consumer that has begun.
+func (s *slot) running() bool { return s.p != nil && !s.p.ended() && !s.joined.IsZero() }
+
+// site is the installation under test.
+type site struct {
+	t         *testing.T
+	folder    string
+	replicas  []*replica
+	engine    *replica
+	api       *laneclient.API
+	slots     []*slot
+	producers []*process
+
+	mu     sync.Mutex
+	sent   map[lane.Name]int // that the engine has taken, by color
+	bursts map[lane.Name]int // that are done
+}
+
+// newSite starts the servers, creates the lanes, and starts no consumer yet.
+func newSite(t *testing.T, folder string) *site {
+	t.Helper()
+	for _, sub := range []string{"logs", "books", "data"} {
+		if err := os.MkdirAll(filepath.Join(folder, sub), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &site{t: t, folder: folder, sent: map[lane.Name]int{}, bursts: map[lane.Name]int{}}
+	peers := make([]string, replicas)
+	for i := range peers {
+		peers[i] = freeAddress(t)
+	}
+	var urls []string
+	for i, peer := range peers {
+		r := &replica{address: freeAddress(t), ready: filepath.Join(folder, fmt.Sprintf("control-%d.ready", i))}
+		r.args = []string{
+			"server", "--roles", "control", "--listen", "control=" + r.address, "--registry-peers", strings.Join(peers, ","),
+			"--listen", "registry=" + peer, "--data", filepath.Join(folder, "data", fmt.Sprintf("control-%d", i)), "--ready-file", r.ready,
+		}
+		s.replicas = append(s.replicas, r)
+		urls = append(urls, "http://"+r.address)
+		s.launch(r, fmt.Sprintf("control-%d", i))
+	}
+	for _, r := range s.replicas {
+		s.await(r)
+	}
+	s.api = laneclient.NewAPI(laneclient.Config{Control: urls})
+	address := freeAddress(t)
+	s.engine = &replica{address: address, ready: filepath.Join(folder, "engine.ready"), args: []string{
+		"server", "--roles", "engine", "--control", strings.Join(urls, ","), "--engine", "main=embedded", "--listen", "nats=" + address,
+		"--data", filepath.Join(folder, "data", "engine"), "--ready-file", filepath.Join(folder, "engine.ready"),
+	}}
+	s.launch(s.engine, "engine")
+	s.await(s.engine)
+	for _, name := range laneNames() {
+		l := &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parents()[name])}
+		poll(t, time.Minute, func() error {
+			_, err := laneclient.Put(t.Context(), s.api, l)
+			return err
+		})
+	}
+	return s
+}
+
+// launch starts a server, and does not wait.
+func (s *site) launch(r *replica, name string) {
+	s.t.Helper()
+	if err := os.Remove(r.ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	r.runs++
+	r.p = start(s.t, s.folder, name, nil, nil, built, r.args...)
+	r.p.name = name
+}
+
+// isReady reports whether a server has come up since it was launched.
+func (r *replica) isReady() bool {
+	_, err := os.Stat(r.ready)
+	return err == nil && !r.p.ended()
+}
+
+func (s *site) await(r *replica) {
+	s.t.Helper()
+	poll(s.t, 2*time.Minute, func() error {
+		if r.p.ended() {
+			s.t.Fatalf("%s has ended: %s", r.p.name, tail(s.folder, r.p.name))
+		}
+		if !r.isReady() {
+			return fmt.Errorf("%s is not ready: %s", r.p.name, tail(s.folder, r.p.name))
+		}
+		return nil
+	})
+}
+
+// healthy reports whether a replica is ready to be used.
+func (s *site) healthy(r *replica) bool {
+	if !r.isReady() || r.busy {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.address+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// tail is the end of a process's log.
+func tail(folder, name string) string {
+	text, _ := os.ReadFile(filepath.Join(folder, "logs", name+".log"))
+	return string(text[max(0, len(text)-3000):])
+}
+
+// addSlots makes places for consumers, each with proxies of its own.
+func (s *site) addSlots(name string, l lane.Name, n int) {
+	for i := range n {
+		c := &slot{name: fmt.Sprintf("%s-%d", name, i), lane: l, engine: startProxy(s.t, s.engine.address)}
+		for _, r := range s.replicas {
+			c.control = append(c.control, startProxy(s.t, r.address))
+		}
+		s.slots = append(s.slots, c)
+	}
+}
+
+// consume starts the next consumer of a slot.
+func (s *site) consume(c *slot) {
+	s.t.Helper()
+	c.runs++
+	c.life = fmt.Sprintf("%s.%d", c.name, c.runs)
+	c.joined, c.stopped, c.away = time.Time{}, false, false
+	settings := consumerSettings{
+		Life: c.life, Lane: string(c.lane), Engine: "nats://" + c.engine.address(), Book: s.book(c.life), TTL: sessionTTL,
+		Window: baselineWindow,
+		Groups: []groupSettings{{Topic: ordersTopic, Group: ordersGroup}, {Topic: auditTopic, Group: auditGroup, Ordered: true}},
+	}
+	if c.lane != lane.Baseline {
+		settings.Delay, settings.Window, settings.Concurrency = slowDelay, slowWindow, 1
+	}
+	for _, p := range c.control {
+		settings.Control = append(settings.Control, "http://"+p.address())
+	}
+	c.p = startMode(s.t, s.folder, c.life, "consumer", nil, settings)
+}
+
+func (s *site) book(name string) string { return filepath.Join(s.folder, "books", name) }
+
+// produce starts the producers.
+func (s *site) produce(seed uint64) {
+	s.t.Helper()
+	colors := []string{string(nowhere)}
+	for _, l := range laneNames() {
+		colors = append(colors, string(l))
+	}
+	for i := range producers {
+		name := fmt.Sprintf("p%d", i)
+		out, in, err := os.Pipe()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		p := startMode(s.t, s.folder, name, "producer", in, producerSettings{
+			Name: name, Engine: "nats://" + s.engine.address, Book: s.book(name), Seed: seed + uint64(i),
+			Topics: []string{ordersTopic, auditTopic}, Colors: colors,
+		})
+		_ = in.Close()
+		go s.listen(out)
+		s.producers = append(s.producers, p)
+	}
+}
+
+// listen takes in what a producer says, until it ends.
+func (s *site) listen(out *os.File) {
+	defer func() { _ = out.Close() }()
+	for in := bufio.NewScanner(out); in.Scan(); {
+		words := strings.Fields(in.Text())
+		s.mu.Lock()
+		switch {
+		case len(words) == 3 && words[0] == "sent":
+			n, _ := strconv.Atoi(words[2])
+			s.sent[undash(words[1])] += n
+		case len(words) == 2 && words[0] == "burst":
+			s.bursts[undash(words[1])]++
+		}
+		s.mu.Unlock()
+	}
+}
+
+// sentOf is how many messages of a color there are, and how many bursts of it are done.
+func (s *site) sentOf(color lane.Name) (n, bursts int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent[color], s.bursts[color]
+}
+
+func (s *site) sentAll() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.sent {
+		n += m
+	}
+	return n
+}
+
+// tell has a producer do something.
+func (s *site) tell(i int, format string, args ...any) {
+	s.t.Helper()
+	if _, err := fmt.Fprintf(s.producers[i].in, format+"\n", args...); err != nil {
+		s.t.Fatalf("producer %s has ended: %v: %s", s.producers[i].name, err, tail(s.folder, s.producers[i].name))
+	}
+}
+
+func (s *site) rate(perSecond int) {
+	s.t.Helper()
+	for i := range s.producers {
+		s.tell(i, "rate %d", perSecond/len(s.producers))
+	}
+}
+
+// stopProducing has the producers finish what they have begun.
+func (s *site) stopProducing() {
+	s.t.Helper()
+	for _, p := range s.producers {
+		_ = p.in.Close()
+	}
+	for _, p := range s.producers {
+		select {
+		case <-p.done:
+		case <-time.After(2 * time.Minute):
+			s.t.Fatalf("%s does not end: %s", p.name, tail(s.folder, p.name))
+		}
+	}
+}
+
+// stopConsuming asks all consumers to end, and waits for them.
+func (s *site) stopConsuming() {
+	s.t.Helper()
+	for _, c := range s.slots {
+		if c.p != nil {
+			c.p.signal(syscall.SIGTERM)
+		}
+	}
+	for _, c := range s.slots {
+		if c.p == nil {
+			continue
+		}
+		select {
+		case <-c.p.done:
+		case <-time.After(3 * handover):
+			s.t.Errorf("%s does not end: %s", c.life, tail(s.folder, c.life))
+			c.p.signal(syscall.SIGQUIT) // which tells where it stands
+			select {
+			case <-c.p.done:
+			case <-time.After(10 * time.Second):
+				c.p.kill()
+			}
+		}
+	}
+}
