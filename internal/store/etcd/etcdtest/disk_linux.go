@@ -39,11 +39,15 @@ func SmallDisk(t *testing.T, megabytes int) (dir string, here bool) {
 		t.Logf("no disk can be mounted here, in namespaces neither: %v %s", err, out)
 		return "", false
 	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	args := []string{"-test.v", "-test.run=^" + regexp.QuoteMeta(t.Name()) + "$"}
 	if deadline, limited := t.Deadline(); limited {
 		args = append(args, "-test.timeout="+time.Until(deadline).String())
 	}
-	out, err := inNamespaces(t, os.Args[0], args...).CombinedOutput()
+	out, err := inNamespaces(t, self, args...).CombinedOutput()
 	if err == nil && !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		err = errors.New("it did not run")
 	}
