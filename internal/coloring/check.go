@@ -19,10 +19,8 @@ import (
 // nil: that is not checked. A rule that is right but for lanes that are not there
 // still gives the colors of the others, and of strict lanes.
 func Check(r *laneclient.Rule, known func(lane.Name) bool) string {
-	for _, check := range []func(*laneclient.Rule) string{checkMatch, checkUser, checkLanes, checkKey} {
-		if fault := check(r); fault != "" {
-			return fault
-		}
+	if faults := Faults(r); len(faults) > 0 {
+		return faults[0].Field + ": " + faults[0].Detail
 	}
 	if known == nil {
 		return StatusOK
@@ -39,94 +37,118 @@ func Check(r *laneclient.Rule, known func(lane.Name) bool) string {
 	return StatusOK
 }
 
-func checkMatch(r *laneclient.Rule) string {
-	m := &r.Match
+// Faults lists what is wrong with a rule and can never become right while it is as it is:
+// all but lanes that are not there. A rule that has one is skipped.
+func Faults(r *laneclient.Rule) []laneclient.FieldError {
+	f := &faults{}
+	f.match(&r.Match)
+	f.user(r.Match.User)
+	f.lanes(r.Lanes)
+	f.key(r)
+	return f.list
+}
+
+// faults collects what is wrong, each with the path of its field.
+type faults struct{ list []laneclient.FieldError }
+
+func (f *faults) add(field, detail string, args ...any) {
+	f.list = append(f.list, laneclient.FieldError{Field: field, Detail: fmt.Sprintf(detail, args...)})
+}
+
+func (f *faults) match(m *laneclient.Match) {
+	if matchesAll(m) {
+		// To leave it out by mistake would send everybody to the lane.
+		f.add("match", "is missing; say which requests the rule is for, and match: {path: /} where it is for all")
+	}
 	if fault := HostFault(m.Host); fault != "" {
-		return "match.host: " + fault
+		f.add("match.host", "%s", fault)
 	}
 	if m.Header != nil && !httpguts.ValidHeaderFieldName(m.Header.Name) {
-		return fmt.Sprintf("match.header.name: %q is no header name", m.Header.Name)
+		f.add("match.header.name", "%q is no header name", m.Header.Name)
 	}
 	if m.Cookie != nil && !httpguts.ValidHeaderFieldName(m.Cookie.Name) {
-		return fmt.Sprintf("match.cookie.name: %q is no cookie name", m.Cookie.Name)
+		f.add("match.cookie.name", "%q is no cookie name", m.Cookie.Name)
 	}
 	if m.Query != nil && m.Query.Name == "" {
-		return "match.query.name: is empty; name a query parameter"
+		f.add("match.query.name", "is empty; name a query parameter")
 	}
 	if m.Path != "" && m.Path[0] != '/' {
-		return `match.path: a prefix begins with "/"`
+		f.add("match.path", `a prefix begins with "/"`)
 	}
 	for n, method := range m.Method {
 		if !httpguts.ValidHeaderFieldName(method) || method != strings.ToUpper(method) {
-			return fmt.Sprintf("match.method[%d]: %q is no method; write it in capitals, such as GET", n, method)
+			f.add(fmt.Sprintf("match.method[%d]", n), "%q is no method; write it in capitals, such as GET", method)
 		}
 	}
 	if m.Source != "" {
 		if _, err := ParsePrefix(m.Source); err != nil {
-			return fmt.Sprintf("match.source: %q is no address or network; write 10.0.0.7 or 10.0.0.0/8", m.Source)
+			f.add("match.source", "%q is no address or network; write 10.0.0.7 or 10.0.0.0/8", m.Source)
 		}
 	}
-	return ""
 }
 
-func checkUser(r *laneclient.Rule) string {
-	u := r.Match.User
+// matchesAll reports whether nothing is asked for.
+func matchesAll(m *laneclient.Match) bool {
+	return m.Host == "" && m.Header == nil && m.Cookie == nil && m.Query == nil && m.Path == "" &&
+		len(m.Method) == 0 && m.User == nil && m.Source == ""
+}
+
+func (f *faults) user(u *laneclient.UserMatch) {
 	if u == nil {
-		return ""
+		return
 	}
 	if _, ok := parseUser(u.From); !ok {
-		return fmt.Sprintf("match.user.from: %q is nowhere to find a user; write header:NAME, cookie:NAME or jwt:CLAIM", u.From)
+		f.add("match.user.from", "%q is nowhere to find a user; write header:NAME, cookie:NAME or jwt:CLAIM", u.From)
 	}
 	if n := slices.Index(u.List, ""); n >= 0 {
-		return fmt.Sprintf("match.user.list[%d]: is empty", n)
+		f.add(fmt.Sprintf("match.user.list[%d]", n), "is empty")
 	}
-	return ""
 }
 
 // MaxLanes is how many lanes one rule may name.
 const MaxLanes = 64
 
-func checkLanes(r *laneclient.Rule) string {
-	if len(r.Lanes) == 0 {
-		return "lanes: is empty; name the lane that the rule gives"
-	}
-	if len(r.Lanes) > MaxLanes {
-		return fmt.Sprintf("lanes: has %d entries; at most %d are allowed", len(r.Lanes), MaxLanes)
+func (f *faults) lanes(lanes []laneclient.LaneShare) {
+	switch {
+	case len(lanes) == 0:
+		f.add("lanes", "is empty; name the lane that the rule gives")
+	case len(lanes) > MaxLanes:
+		f.add("lanes", "has %d entries; at most %d are allowed", len(lanes), MaxLanes)
+		return
 	}
 	sum, seen := 0, map[string]bool{}
-	for n, s := range r.Lanes {
+	for n, s := range lanes {
+		at := fmt.Sprintf("lanes[%d]", n)
 		if _, err := lane.ParseName(s.Lane); err != nil {
-			return fmt.Sprintf("lanes[%d]: %v", n, err)
-		}
-		if seen[s.Lane] {
-			return fmt.Sprintf("lanes[%d]: %s is named twice; add the two shares up", n, s.Lane)
+			f.add(at+".lane", "%v", err)
+		} else if seen[s.Lane] {
+			f.add(at+".lane", "%s is named twice; add the two shares up", s.Lane)
 		}
 		seen[s.Lane] = true
 		if math.IsNaN(s.Percent) || s.Percent < 0 || s.Percent > 100 {
-			return fmt.Sprintf("lanes[%d].percent: %v is no percentage; use a number over 0 up to 100", n, s.Percent)
+			f.add(at+".percent", "%v is no percentage; use a number over 0 up to 100", s.Percent)
+			continue
 		}
 		sum += slotsFor(percentOf(s))
 	}
 	if sum > slotCount {
-		return fmt.Sprintf("lanes: the percentages add up to %v (one that is left out counts 100); at most 100 are there to give", float64(sum)*100/slotCount)
+		f.add("lanes", "the percentages add up to %v (one that is left out counts 100); at most 100 are there to give", float64(sum)*100/slotCount)
 	}
-	return ""
 }
 
-func checkKey(r *laneclient.Rule) string {
-	switch r.Key {
-	case "":
-		return ""
-	case "user":
+func (f *faults) key(r *laneclient.Rule) {
+	if r.Key == "" {
+		return
+	}
+	if r.Key == "user" {
 		if r.Match.User == nil {
-			return "key: is user, but match.user does not say where to find one"
+			f.add("key", "is user, but match.user does not say where to find one")
 		}
-		return ""
+		return
 	}
 	if _, ok := parseKey(r.Key); !ok {
-		return fmt.Sprintf("key: %q is nothing to stick to; write header:NAME, cookie:NAME, query:NAME, user or source", r.Key)
+		f.add("key", "%q is nothing to stick to; write header:NAME, cookie:NAME, query:NAME, user or source", r.Key)
 	}
-	return ""
 }
 
 // parseUser reads where a user is found: "header:NAME", "cookie:NAME", "jwt:CLAIM".

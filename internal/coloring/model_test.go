@@ -285,6 +285,9 @@ func randomRules(r *rand.Rand) []laneclient.Rule {
 		if r.IntN(4) == 0 {
 			m.User = &laneclient.UserMatch{From: pick(r, "header:X-User", "cookie:uid", "nowhere"), List: pick(r, nil, []string{"1", "2"}, []string{"x y"})}
 		}
+		if matchesAll(m) && r.IntN(8) > 0 {
+			m.Path = "/"
+		}
 		for range 1 + r.IntN(3) {
 			rule.Lanes = append(rule.Lanes, laneclient.LaneShare{
 				Lane: pick(r, "green", "blue", "red", "gone", "ended", "strict-load"), Percent: pick(r, 0, 5, 33.33, 50, 100),

@@ -164,10 +164,8 @@ func wordOf(m *laneclient.Match) lane.Rule {
 		return lane.RulePath
 	case m.Host != "":
 		return lane.RuleHost
-	case len(m.Method) > 0:
-		return lane.RuleMethod
 	}
-	return lane.RulePercent
+	return lane.RuleMethod
 }
 
 // index puts a rule where the fewest requests meet it.

@@ -102,7 +102,7 @@ func TestCheckRoute(t *testing.T) {
 }
 
 func ruleOf(change func(*laneclient.Rule)) *laneclient.Rule {
-	r := &laneclient.Rule{Meta: laneclient.Meta{Name: "r"}, Lanes: []laneclient.LaneShare{{Lane: "green"}}}
+	r := &laneclient.Rule{Meta: laneclient.Meta{Name: "r"}, Match: laneclient.Match{Path: "/"}, Lanes: []laneclient.LaneShare{{Lane: "green"}}}
 	change(r)
 	return r
 }
@@ -110,6 +110,7 @@ func ruleOf(change func(*laneclient.Rule)) *laneclient.Rule {
 func TestCheckNamesTheField(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*laneclient.Rule){
+		"match: is missing":  func(r *laneclient.Rule) { r.Match = laneclient.Match{Method: []string{}} },
 		"match.header.name":  func(r *laneclient.Rule) { r.Match.Header = &laneclient.ValueMatch{Name: "a b"} },
 		"match.cookie.name":  func(r *laneclient.Rule) { r.Match.Cookie = &laneclient.ValueMatch{Name: "a;b"} },
 		"match.query.name":   func(r *laneclient.Rule) { r.Match.Query = &laneclient.ValueMatch{} },
@@ -119,8 +120,8 @@ func TestCheckNamesTheField(t *testing.T) {
 		"match.user.from":    func(r *laneclient.Rule) { r.Match.User = &laneclient.UserMatch{From: "jwt:"} },
 		"match.user.list[0]": func(r *laneclient.Rule) { r.Match.User = &laneclient.UserMatch{From: "jwt:sub", List: []string{""}} },
 		"lanes":              func(r *laneclient.Rule) { r.Lanes = nil },
-		"lanes[0]":           func(r *laneclient.Rule) { r.Lanes[0].Lane = "xn-green" },
-		"lanes[1]": func(r *laneclient.Rule) {
+		"lanes[0].lane":      func(r *laneclient.Rule) { r.Lanes[0].Lane = "xn-green" },
+		"lanes[1].lane": func(r *laneclient.Rule) {
 			r.Lanes = []laneclient.LaneShare{{Lane: "a", Percent: 1}, {Lane: "a", Percent: 1}}
 		},
 		"lanes[0].percent":    func(r *laneclient.Rule) { r.Lanes[0].Percent = 101 },
@@ -144,11 +145,13 @@ func TestCheckNamesTheField(t *testing.T) {
 // but a strict one does.
 func TestMistakesAreSkipped(t *testing.T) {
 	t.Parallel()
+	all := laneclient.Match{Path: "/"}
 	list := []laneclient.Rule{
-		{Meta: laneclient.Meta{Name: "a-bad"}, Lanes: []laneclient.LaneShare{{Lane: "Bad"}}},
-		{Meta: laneclient.Meta{Name: "b-gone"}, Lanes: []laneclient.LaneShare{{Lane: "gone"}}},
+		{Meta: laneclient.Meta{Name: "a-bad"}, Match: all, Lanes: []laneclient.LaneShare{{Lane: "Bad"}}},
+		{Meta: laneclient.Meta{Name: "a-forgot"}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
+		{Meta: laneclient.Meta{Name: "b-gone"}, Match: all, Lanes: []laneclient.LaneShare{{Lane: "gone"}}},
 		{Meta: laneclient.Meta{Name: "c-strict"}, Match: laneclient.Match{Path: "/load"}, Lanes: []laneclient.LaneShare{{Lane: "strict-load"}}},
-		{Meta: laneclient.Meta{Name: "d-good"}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
+		{Meta: laneclient.Meta{Name: "d-good"}, Match: all, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
 	}
 	dir := lane.NewSnapshot(lane.Input{Services: []string{"api"}, Lanes: []lane.Lane{{Name: "green", State: lane.Ready}}})
 	table := Compile(nil, list, Options{Domain: "d.test"})
@@ -158,7 +161,7 @@ func TestMistakesAreSkipped(t *testing.T) {
 		}
 	}
 	statuses := table.Statuses(dir)
-	for name, ok := range map[string]bool{"a-bad": false, "b-gone": false, "c-strict": false, "d-good": true} {
+	for name, ok := range map[string]bool{"a-bad": false, "a-forgot": false, "b-gone": false, "c-strict": false, "d-good": true} {
 		if (statuses[name] == StatusOK) != ok {
 			t.Errorf("status of %s: %q", name, statuses[name])
 		}
@@ -169,7 +172,7 @@ func TestPercentIsStickyAndDisjoint(t *testing.T) {
 	t.Parallel()
 	rule := func(green, blue float64) []laneclient.Rule {
 		return []laneclient.Rule{{
-			Meta: laneclient.Meta{Name: "canary"}, Key: "header:X-User",
+			Meta: laneclient.Meta{Name: "canary"}, Match: laneclient.Match{Path: "/"}, Key: "header:X-User",
 			Lanes: []laneclient.LaneShare{{Lane: "green", Percent: green}, {Lane: "blue", Percent: blue}},
 		}}
 	}

@@ -331,9 +331,40 @@ func TestRuleStatusFollowsLanes(t *testing.T) {
 	if err := json.Unmarshal(e.Object, &rule); err != nil || rule.Status != "ok" {
 		t.Errorf("status with the lane: %q (%v)", rule.Status, err)
 	}
-	r.must(http.StatusOK, &rule, "PUT", "/v1/rules/testers", `{"match":{"source":"nowhere"},"lanes":[{"lane":"green"}]}`)
-	if rule.Status == "ok" {
-		t.Error("a rule with a mistake has status ok")
+}
+
+// What can never become right is refused with its field, and does not take the place of
+// what is there.
+func TestRuleThatCanNeverBeRight(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green"}`)
+	const good = `{"match":{"path":"/"},"lanes":[{"lane":"green","percent":20}],"key":"header:x-user"}`
+	r.must(http.StatusCreated, nil, "PUT", "/v1/rules/testers", good)
+	for body, fields := range map[string][]string{
+		`{"match":{"path":"/"},"lanes":[{"lane":"green","percent":200}]}`:  {"lanes[0].percent"},
+		`{"match":{"path":"/"},"lanes":[{"lane":"green"}],"key":"x-user"}`: {"key"},
+		`{"match":{"path":"/"}}`:                                                                    {"lanes"},
+		`{"lanes":[{"lane":"green"}]}`:                                                              {"match"},
+		`{"match":{},"lanes":[{"lane":"green"}]}`:                                                   {"match"},
+		`{"match":{"method":[]},"lanes":[{"lane":"green"}]}`:                                        {"match"},
+		`{"match":{"source":"nowhere"},"lanes":[{"lane":"green"}]}`:                                 {"match.source"},
+		`{"match":{"user":{"from":"x-user"}},"lanes":[{"lane":"Green"},{"lane":"a","percent":-1}]}`: {"lanes[0].lane", "lanes[1].percent", "match.user.from"},
+	} {
+		var p laneclient.Problem
+		r.must(http.StatusUnprocessableEntity, &p, "PUT", "/v1/rules/testers", body)
+		var got []string
+		for _, f := range p.Errors {
+			got = append(got, f.Field)
+		}
+		if !slices.Equal(got, fields) {
+			t.Errorf("%s: mistakes in %q, want %q", body, got, fields)
+		}
+	}
+	var rule laneclient.Rule
+	r.must(http.StatusOK, &rule, "GET", "/v1/rules/testers", nil)
+	if rule.Status != "ok" || rule.Key != "header:x-user" {
+		t.Errorf("the rule is %+v, want the good one", rule)
 	}
 }
 

@@ -250,24 +250,20 @@ func checkRoute(obj any, f *faults) {
 	}
 }
 
-// checkRule checks only what bounds a rule's size: whether the rule makes sense is
-// said by its status, so that one with a mistake can be stored, seen and corrected.
+// checkRule refuses what can never become right. What can, a lane that is not there
+// yet, is said by the rule's status.
 func checkRule(obj any, f *faults) {
 	r, _ := obj.(*laneclient.Rule)
-	if len(r.Lanes) > coloring.MaxLanes {
-		f.add("lanes", "has %d entries: at most %d are allowed", len(r.Lanes), coloring.MaxLanes)
-	}
-	for n, share := range r.Lanes {
-		checkText("lanes["+strconv.Itoa(n)+"].lane", share.Lane, maxTextBytes, f)
-	}
 	if len(r.Match.Method) > maxMethods {
 		f.add("match.method", "has %d entries: at most %d are allowed", len(r.Match.Method), maxMethods)
 	}
 	if u := r.Match.User; u != nil && len(u.List) > maxRuleUsers {
 		f.add("match.user.list", "has %d entries: at most %d are allowed; use a header or a cookie for more", len(u.List), maxRuleUsers)
 	}
-	checkText("match.host", r.Match.Host, maxHostBytes, f)
 	checkText("match.path", r.Match.Path, maxPathBytes, f)
+	for _, fault := range coloring.Faults(r) {
+		f.add(fault.Field, "%s", fault.Detail)
+	}
 }
 
 func checkSession(obj any, f *faults) {
