@@ -397,13 +397,14 @@ func (c *cache) get(r ref) *item {
 	return c.shelves[r.kind].byName[r.name]
 }
 
-// list returns the items of a kind for which keep holds, after a name and at most
-// limit of them, and whether there are more; all at one revision.
-func (c *cache) list(k laneclient.Kind, after string, limit int, keep func(*item) bool) (items []*item, more bool, rev uint64) {
-	return c.listUnder(k, nil, after, limit, keep)
+// list returns the items of a kind for which keep holds, at most limit of them if it is
+// not 0, and whether there are more; all at one revision.
+func (c *cache) list(k laneclient.Kind, limit int, keep func(*item) bool) (items []*item, more bool, rev uint64) {
+	return c.listUnder(k, nil, "", limit, keep)
 }
 
-// listUnder is list where keep is known to hold for none but what all of sels choose.
+// listUnder is list after a name, where keep is known to hold for none but what all of sels
+// choose.
 func (c *cache) listUnder(k laneclient.Kind, sels []selector, after string, limit int, keep func(*item) bool) (items []*item, more bool, rev uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

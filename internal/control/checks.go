@@ -128,7 +128,7 @@ func (k *checker) settle(ctx context.Context, leader uint64, d time.Duration) {
 // of instances that are no longer checked.
 func (k *checker) look(ctx context.Context, leader uint64) {
 	wanted := map[string]*probe{}
-	services, _, _ := k.c.cache.list(laneclient.KindServices, "", 0, nil)
+	services, _, _ := k.c.cache.list(laneclient.KindServices, 0, nil)
 	checks := map[string]*item{}
 	for _, it := range services {
 		if s, _ := it.obj.(*laneclient.Service); s.Check != nil {
@@ -139,7 +139,7 @@ func (k *checker) look(ctx context.Context, leader uint64) {
 		clear(k.probes)
 		return
 	}
-	instances, _, _ := k.c.cache.list(laneclient.KindInstances, "", 0, nil)
+	instances, _, _ := k.c.cache.list(laneclient.KindInstances, 0, nil)
 	for _, it := range instances {
 		i, _ := it.obj.(*laneclient.Instance)
 		if !i.Static {

@@ -43,20 +43,20 @@ type noteWrite struct {
 	rev     uint64
 }
 
-// checkWrite reads a write. It is pure. at begins the paths of its mistakes.
-func checkWrite(name string, body *laneclient.CursorWrite, at string, f *faults) *cursorWrite {
+// checkWrite reads a write. It is pure.
+func checkWrite(name string, body *laneclient.CursorWrite, f *faults) *cursorWrite {
 	w := &cursorWrite{name: name, moves: body.Moves}
 	if n := len(body.Notes) + len(body.Gone) + len(body.Read); n > laneclient.MaxCursorKeys {
-		f.add(at+"notes", "with gone and read there are %d entries: at most %d are allowed in one write; do the rest in the next", n, laneclient.MaxCursorKeys)
+		f.add("notes", "with gone and read there are %d entries: at most %d are allowed in one write; do the rest in the next", n, laneclient.MaxCursorKeys)
 		return w
 	}
 	if len(body.Moves) > maxMoves {
-		f.add(at+"moves", "has %d entries: at most %d are allowed", len(body.Moves), maxMoves)
+		f.add("moves", "has %d entries: at most %d are allowed", len(body.Moves), maxMoves)
 	}
-	field := func(name string, n int) string { return at + name + "[" + strconv.Itoa(n) + "]" }
+	field := func(name string, n int) string { return name + "[" + strconv.Itoa(n) + "]" }
 	if isJSON(body.Record) {
 		var r consume.Record
-		w.record = stored(body.Record, &r, laneclient.MaxRecordBytes, at+"record", f)
+		w.record = stored(body.Record, &r, laneclient.MaxRecordBytes, "record", f)
 	}
 	for n, note := range body.Notes {
 		where := field("notes", n)
@@ -183,6 +183,9 @@ func note(cursor string, kv store.KV) laneclient.CursorNote {
 func (c *Control) writeCursors(ctx context.Context, w *cursorWrite) (cursorAnswer, error) {
 	if err := c.engineOf(ctx, w); err != nil {
 		return cursorAnswer{}, err
+	}
+	if w.record != nil && w.rev == 0 && c.cache.count(laneclient.KindCursors) >= maxPerKind {
+		return cursorAnswer{}, problem(http.StatusConflict, "there are the cursors of %d partitions, which is the limit: delete groups that nobody needs first", maxPerKind)
 	}
 	res, err := c.cfg.Store.Do(ctx, w.txn())
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *Control) putCursor(w http.ResponseWriter, r *http.Request, p params) er
 		return err
 	}
 	f := &faults{}
-	write := checkWrite(at.name, &body, "", f)
+	write := checkWrite(at.name, &body, f)
 	write.session, write.rev = writerOf(r, f), rev
 	if err := f.err("the write"); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (c *Control) writeOne(ctx context.Context, session string, body *laneclient
 	if !records && isJSON(body.Record) {
 		f.add("record", "is no note: send records to POST /v1/cursors:batch")
 	}
-	write := checkWrite(body.Name, &body.CursorWrite, "", f)
+	write := checkWrite(body.Name, &body.CursorWrite, f)
 	if err := f.err("the write"); err != nil {
 		return refusedWrite(toProblem(err))
 	}

@@ -108,7 +108,7 @@ func (c *Control) gateways() []string {
 	if err != nil {
 		return nil
 	}
-	items, _, _ := c.cache.list(laneclient.KindSessions, "", 0, func(it *item) bool {
+	items, _, _ := c.cache.list(laneclient.KindSessions, 0, func(it *item) bool {
 		s, _ := it.obj.(*laneclient.Session)
 		return s != nil && s.Role == laneclient.RoleGateway && s.Host == host && onLoopback(s.Admin)
 	})

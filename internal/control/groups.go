@@ -68,7 +68,7 @@ func (c *Control) deleteTopic(w http.ResponseWriter, r *http.Request, p params) 
 		if err := c.cacheAt(ctx, rev); err != nil {
 			return err
 		}
-		groups, _, _ := c.cache.list(laneclient.KindGroups, "", 1, func(it *item) bool {
+		groups, _, _ := c.cache.list(laneclient.KindGroups, 1, func(it *item) bool {
 			return selects(it, selector{laneclient.KindGroups, "topic", name})
 		})
 		if len(groups) > 0 {

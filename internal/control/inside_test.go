@@ -169,6 +169,8 @@ func FuzzDecode(f *testing.F) {
 		`{"name":"green","parent":"blue","ttl":"72h","held":true,"expires":"2026-01-01T00:00:00Z"}`,
 		`{"name":"a","service":"b","endpoints":[{"protocol":"thrift","transport":"framed","address":"h:1"}],"labels":{"a":"b"},"weight":3}`,
 		`{"match":{"header":{"name":"x"},"user":{"from":"cookie:u","list":["a"]},"method":["GET"]},"lanes":[{"lane":"green","percent":12.5}]}`,
+		`{"engine":"main","topics":["a"],"start":"offset:3","retry":["1s"],"reset":{"id":"x","offsets":{"a/0":1}},"partitions":{"a":2}}`,
+		`{"topics":["a"],"lane":"green","client":{"name":"c"},"until":"2026-01-01T00:00:00Z"}`, `{"record":{"v":1},"notes":[{"cursor":"","note":null}]}`,
 		`{"check":{"interval":"5s"},"endpoints":null}`, `{"a":{"a":{"a":[[[1]]]}}}`, `[`, `null`, `[null]`, `{}{}`, `{"endpoints":[null]}`, ``, `{"ttl":1e400}`, `{"weight":1e400}`, "{\"name\":\"\xff\"}",
 	} {
 		f.Add([]byte(seed))

@@ -161,7 +161,7 @@ func (c *Control) endSessionsOf(ctx context.Context, instance, bound string) err
 	if err := c.catchUpNow(ctx); err != nil {
 		return err
 	}
-	sessions, _, _ := c.cache.list(laneclient.KindSessions, "", 0, func(it *item) bool {
+	sessions, _, _ := c.cache.list(laneclient.KindSessions, 0, func(it *item) bool {
 		return it.name == bound || selects(it, selector{laneclient.KindSessions, "instance", instance})
 	})
 	for _, it := range sessions {

@@ -189,7 +189,7 @@ func (c *Control) laneDepth(name string) int {
 
 // livingChild names a child of the lane that still lives; empty: it has none.
 func (c *Control) livingChild(name string) string {
-	items, _, _ := c.cache.list(laneclient.KindLanes, "", 1, func(it *item) bool {
+	items, _, _ := c.cache.list(laneclient.KindLanes, 1, func(it *item) bool {
 		l := laneOfItem(it)
 		return l.Parent == name && isAlive(l)
 	})

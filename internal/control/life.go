@@ -101,7 +101,7 @@ func (c *Control) runLife(ctx context.Context) {
 // stepLanes takes every step that is due and returns how long until the next.
 func (c *Control) stepLanes(ctx context.Context, leader uint64) time.Duration {
 	now := c.now()
-	lanes, _, _ := c.cache.list(laneclient.KindLanes, "", 0, nil)
+	lanes, _, _ := c.cache.list(laneclient.KindLanes, 0, nil)
 	inUse, parents := c.laneFacts(lanes)
 	wait := lifeWait
 	for _, it := range lanes {
@@ -145,14 +145,14 @@ func (c *Control) laneFacts(lanes []*item) (inUse map[string]uint64, parents map
 	if !creating {
 		return inUse, parents // instances and members matter to new lanes alone
 	}
-	instances, _, _ := c.cache.list(laneclient.KindInstances, "", 0, nil)
+	instances, _, _ := c.cache.list(laneclient.KindInstances, 0, nil)
 	for _, it := range instances {
 		i, _ := it.obj.(*laneclient.Instance)
 		if i.Lane != "" && i.Routing().State == lane.Ready {
 			inUse[i.Lane] = max(inUse[i.Lane], i.Generation)
 		}
 	}
-	members, _, _ := c.cache.list(laneclient.KindMembers, "", 0, nil)
+	members, _, _ := c.cache.list(laneclient.KindMembers, 0, nil)
 	for _, it := range members {
 		if m := memberOfItem(it); m.Lane != "" && m.Session != "" {
 			inUse[m.Lane] = max(inUse[m.Lane], m.Generation)

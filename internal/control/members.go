@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
@@ -199,8 +200,8 @@ func (c *Control) deleteMember(w http.ResponseWriter, r *http.Request, p params)
 
 // bury says what becomes of a member that leaves with grace. The transaction depends on the
 // members that have its topics too, and on that no other joins meanwhile.
-func (c *Control) bury(ctx context.Context, txn *store.Txn, old *item, m *laneclient.Member, grace time.Duration) (store.Op, error) {
-	op := store.Op{Key: old.key(), Delete: true}
+func (c *Control) bury(ctx context.Context, txn *store.Txn, at *item, m *laneclient.Member, grace time.Duration) (store.Op, error) {
+	op := store.Op{Key: at.key(), Delete: true}
 	key := membershipPrefix + m.Group
 	kv, _, rev, err := c.cfg.Store.Get(ctx, key)
 	if err != nil {
@@ -210,6 +211,9 @@ func (c *Control) bury(ctx context.Context, txn *store.Txn, old *item, m *lanecl
 		return op, err
 	}
 	live := c.ofLane(m, func(o *laneclient.Member) bool { return o.Session != "" })
+	// Each relies on the next by name, so that of many that leave at once half can.
+	after, _ := slices.BinarySearchFunc(live, at.name, func(it *item, name string) int { return strings.Compare(it.name, name) })
+	live = slices.Concat(live[after:], live[:after])
 	var left []string
 	relied := map[ref]bool{}
 	for _, topic := range m.Topics {
@@ -230,7 +234,7 @@ func (c *Control) bury(ctx context.Context, txn *store.Txn, old *item, m *lanecl
 	txn.Ops = append(txn.Ops, store.Op{Key: tombstonesPrefix + m.Group, Value: c.stamp()})
 	m.Topics, m.Session, m.Until = left, "", c.now().Add(grace)
 	op.Delete = false
-	op.Value, err = c.cache.kinds[old.kind].encode(m, old.raw)
+	op.Value, err = c.cache.kinds[at.kind].encode(m, at.raw)
 	return op, err
 }
 

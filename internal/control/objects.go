@@ -511,7 +511,7 @@ func (c *Control) deleteService(w http.ResponseWriter, r *http.Request, p params
 		if err := c.cacheAt(ctx, rev); err != nil {
 			return err
 		}
-		here, _, _ := c.cache.list(laneclient.KindInstances, "", 1, func(it *item) bool {
+		here, _, _ := c.cache.list(laneclient.KindInstances, 1, func(it *item) bool {
 			return selects(it, selector{laneclient.KindInstances, "service", name})
 		})
 		if len(here) > 0 {

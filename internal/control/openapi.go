@@ -52,10 +52,7 @@ func (c *Control) endpoints() []endpoint {
 // alone.
 func (c *Control) kindEndpoints(k *kind) []endpoint {
 	path := "/v1/" + string(k.name)
-	one := path
-	for _, segment := range k.path {
-		one += "/{" + segment + "}"
-	}
+	one := path + "/{" + strings.Join(k.path, "}/{") + "}"
 	query := []parameter{
 		{name: "limit", description: "how many at most; default 1000, at most 10000", number: true},
 		{name: "after", description: "goes on after this name: next of the page before"},

@@ -248,7 +248,7 @@ func (c *Control) replicaStatus() []laneclient.ReplicaStatus {
 // staleViews lists sessions that are renewed here and whose view lags.
 func (c *Control) staleViews() []laneclient.StaleView {
 	list := []laneclient.StaleView{}
-	sessions, _, _ := c.cache.list(laneclient.KindSessions, "", 0, nil)
+	sessions, _, _ := c.cache.list(laneclient.KindSessions, 0, nil)
 	for _, it := range sessions {
 		seen, _ := c.reached.get(it.name)
 		if seen.behind < lagLimit {

@@ -1,0 +1,215 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+// testRecord is a change of a partition's record.
+func testRecord(rev uint64, partition, size int) *change {
+	name := laneclient.CursorName("main", "billing", "orders", partition)
+	it := &item{ref: cursorRef(name), changed: rev, body: fmt.Appendf(nil, `{"pad":"%s"}`, strings.Repeat("x", size)), sels: []selector{
+		{kind: laneclient.KindCursors}, {laneclient.KindCursors, "group", "billing"},
+	}}
+	it.setLine()
+	return newChange(rev, it.ref, nil, it)
+}
+
+// TestProgressWithRecords: who is told of a record is told how far that is, after all that
+// there is to tell; others are not.
+func TestProgressWithRecords(t *testing.T) {
+	t.Parallel()
+	h := testHub(4)
+	selects, other := testWatch(h, selector{laneclient.KindCursors, "group", "billing"}), testWatch(h, selector{kind: laneclient.KindServices})
+	h.done(selects, portion{next: selects.at})
+	h.done(other, portion{next: other.at})
+	h.publish(1, testRecord(1, 0, 1))
+	h.publish(2, testChange(2, "a"))
+	if p := h.take(selects); len(p.lines) != 1 || !p.tell || p.rev != 2 {
+		t.Errorf("told are %d lines, and progress %t to %d", len(p.lines), p.tell, p.rev)
+	} else {
+		h.done(selects, p)
+	}
+	if selects.state != watchIdle {
+		t.Error("the watch that was told all is not idle")
+	}
+	if p := h.take(other); len(p.lines) != 1 || p.tell {
+		t.Errorf("who selects no cursors is told %d lines, and progress %t", len(p.lines), p.tell)
+	} else {
+		h.done(other, p)
+	}
+	// More than fits into a turn: the last part tells.
+	for n := range uint64(4) {
+		h.publish(3+n, testRecord(3+n, int(n), turnBytes/2))
+	}
+	lines := 0
+	for lines < 4 {
+		p := h.take(selects)
+		if lines += len(p.lines); p.tell != (lines == 4) {
+			t.Errorf("after %d lines progress is told: %t", lines, p.tell)
+		}
+		h.done(selects, p)
+	}
+	// Deletions say nothing of who has ended.
+	gone := testRecord(7, 0, 1)
+	gone.before, gone.after, gone.gone, gone.put = gone.after, nil, deleteLine(gone.ref, 7), nil
+	h.publish(7, gone)
+	if p := h.take(selects); len(p.lines) != 1 || p.tell {
+		t.Errorf("of a deletion are told %d lines, and progress %t", len(p.lines), p.tell)
+	}
+}
+
+// TestNotesCostNothing: however many notes are written, the history that watches share holds
+// what it held, nobody who waits for news is woken, and who waits for the revision is.
+func TestNotesCostNothing(t *testing.T) {
+	t.Parallel()
+	c := newCache(time.Now)
+	c.load(nil, 1)
+	event := func(key string, rev uint64) store.Event {
+		return store.Event{KV: store.KV{Key: key, Value: []byte(`{"name":"order"}`), ModRevision: rev}}
+	}
+	c.apply(store.Batch{Revision: 2, Events: []store.Event{event(serviceRef("order").key(), 2)}})
+	news := c.next()
+	name := laneclient.CursorName("main", "billing", "orders", 0)
+	const notes = 2 * maxHistory
+	for rev := uint64(3); rev < 3+notes; rev++ {
+		c.apply(store.Batch{Revision: rev, Events: []store.Event{event(noteKey(name, ""), rev)}})
+	}
+	if err := c.wait(t.Context(), 2+notes); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-news:
+		t.Error("notes are news")
+	default:
+	}
+	c.apply(store.Batch{Revision: 3 + notes, Events: []store.Event{event(membershipPrefix+"billing", 3+notes), event(cursorRef(name).key(), 3+notes)}})
+	select {
+	case <-news:
+	default:
+		t.Error("a record is no news")
+	}
+	missed, ok := c.hub.since(1)
+	if !ok || len(missed) != 2 || missed[0].kind != laneclient.KindServices || missed[1].kind != laneclient.KindCursors {
+		t.Errorf("the history has %d changes, all since the first: %t", len(missed), ok)
+	}
+}
+
+// TestRecordsAreFoundByGroup: what a list of one group looks at is its part alone, also while
+// the group is not known.
+func TestRecordsAreFoundByGroup(t *testing.T) {
+	t.Parallel()
+	c := newCache(time.Now)
+	var kvs []store.KV
+	rev := uint64(1)
+	put := func(r ref, value string) {
+		rev++
+		kvs = append(kvs, store.KV{Key: r.key(), Value: []byte(value), ModRevision: rev})
+	}
+	for _, group := range []string{"bill", "billing", "billing2"} {
+		put(groupRef(group), `{"name":"`+group+`","engine":"main","topics":["orders"]}`)
+		for n := range 12 {
+			put(cursorRef(laneclient.CursorName("main", group, "orders", n)), `{"v":1}`)
+		}
+		put(memberRef(group, "a"), `{"name":"a","group":"`+group+`","topics":["orders"]}`)
+	}
+	put(cursorRef(laneclient.CursorName("main", "lost", "orders", 3)), `{"v":1}`)
+	c.load(kvs, rev)
+	for _, group := range []string{"bill", "billing", "billing2", "lost"} {
+		sel := selector{laneclient.KindCursors, "group", group}
+		want := 12
+		if group == "lost" {
+			want = 1
+		}
+		keep := listQuery{sels: []selector{sel}}.keep
+		items, _, _ := c.listUnder(laneclient.KindCursors, []selector{sel}, "", 0, keep)
+		rest, _, _ := c.listUnder(laneclient.KindCursors, []selector{sel}, laneclient.CursorName("main", group, "orders", 3), 0, keep)
+		if len(items) != want || len(c.matching(map[selector]struct{}{sel: {}})) != want || group != "lost" && (len(c.named(sel)) != want || len(rest) != 6) {
+			t.Errorf("%s: %d cursors among %d, then %d", group, len(items), len(c.named(sel)), len(rest))
+		}
+	}
+	if got := c.named(selector{laneclient.KindMembers, "group", "bill"}); !slices.Equal(got, []string{"bill/a"}) {
+		t.Errorf("members of bill are among %q", got)
+	}
+}
+
+// FuzzCursorWrite: whatever a client sends as a write is refused with its mistakes, or is a
+// transaction that a store takes.
+func FuzzCursorWrite(f *testing.F) {
+	for _, seed := range []string{
+		`{"record":{"v":1,"main":{"holder":{"session":"s","lane":"green"}},"colors":{"blue":{"from":3,"holder":null}},"extra":[]},"notes":[{"cursor":"","note":{"v":1,"pos":5,"left":[1,3],"doubtful":-1},"compare":true,"revision":7}],"gone":["a"],"read":["blue",""],"moves":[{"kind":"take","from":3}]}`,
+		`{"notes":[{"cursor":"green","note":null},{"cursor":"main","note":{"v":2}}]}`, `{"record":null}`, `{"record":{"v":1,"colors":{"A":{}}}}`,
+		`{"notes":[{"cursor":"x","note":{"v":1,"pos":-1}}]}`, `{"gone":["a","a",""],"read":["green","green"]}`, `{"notes":null}`, `{"record":{"v":1,"v":2,"Main":7}}`, `{"record":[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	name := laneclient.CursorName("main", "billing", "orders", 0)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var in laneclient.CursorWrite
+		if err := decode(body, &in); err != nil {
+			return
+		}
+		faults := &faults{}
+		w := checkWrite(name, &in, faults)
+		if len(faults.list) > 0 {
+			return
+		}
+		w.session, w.group = "writer", "billing"
+		txn := w.txn()
+		if err := txn.Check(); err != nil && !errors.Is(err, store.ErrTooLarge) {
+			t.Fatalf("%s makes a transaction that no store takes: %v", body, err)
+		}
+		keys := map[string]bool{}
+		for _, key := range txn.Read {
+			if keys[key] {
+				t.Fatalf("%s reads %s twice", body, key)
+			}
+			keys[key] = true
+		}
+		// What is stored reads as the same.
+		if w.record != nil {
+			again := checkWrite(name, &laneclient.CursorWrite{Record: w.record}, faults)
+			if len(faults.list) > 0 || !bytes.Equal(again.record, w.record) {
+				t.Fatalf("%s is read back as %s: %v", w.record, again.record, faults.list)
+			}
+		}
+		for _, n := range w.notes {
+			if n.value == nil {
+				continue
+			}
+			again := checkWrite(name, &laneclient.CursorWrite{Notes: []laneclient.NoteWrite{{Cursor: n.cursor, Note: n.value}}}, faults)
+			if len(faults.list) > 0 || !bytes.Equal(again.notes[0].value, n.value) {
+				t.Fatalf("%s is read back as %s: %v", n.value, again.notes[0].value, faults.list)
+			}
+		}
+	})
+}
+
+// BenchmarkNoteSeen is what a note costs a replica that is told of it: nothing may be left.
+func BenchmarkNoteSeen(b *testing.B) {
+	c := newCache(time.Now)
+	c.load(nil, 1)
+	key := noteKey(laneclient.CursorName("main", "billing", "orders", 0), "green")
+	value, err := json.Marshal(map[string]int{"v": 1, "pos": 7})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rev := uint64(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		rev++
+		c.apply(store.Batch{Revision: rev, Events: []store.Event{{KV: store.KV{Key: key, Value: value, ModRevision: rev}}}})
+	}
+	if len(c.hub.history) > 0 {
+		b.Fatal("notes are in the history")
+	}
+}
