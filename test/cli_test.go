@@ -32,6 +32,7 @@ var varying = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5} on \S+, revision`), "<admin> on <host>, revision"},
 	{regexp.MustCompile(`lane\.localhost:\d+`), "lane.localhost:<port>"},
 	{regexp.MustCompile(`session [a-z0-9]{26}`), "session <id>"},
+	{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "nats://<engine>"},
 }
 
 func settled(text string) string {

@@ -29,7 +29,7 @@ func services() map[string]func() error {
 		"http":     serveHTTP,
 		"slow":     serveSlowly,
 		"loopback": serveLoopback6,
-		"consumer": consume,
+		"consumer": consumeOnly,
 		"deaf":     ignoreTerm,
 		"family":   haveChild,
 		"signals":  noteSignals,
@@ -124,8 +124,8 @@ func serveAbruptly() error {
 
 func serveLoopback6() error { return listenAndAnswer("[::1]:"+os.Getenv("PORT"), answer) }
 
-// consume listens on nothing.
-func consume() error {
+// consumeOnly listens on nothing.
+func consumeOnly() error {
 	say("consuming as", os.Getenv("LANEWAY_INSTANCE"), "port", os.Getenv("PORT"))
 	<-terminated()
 	return nil

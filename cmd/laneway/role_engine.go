@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,10 @@ const (
 	engineAgain = 5 * time.Second
 	// engineCall bounds one call for that.
 	engineCall = 5 * time.Second
+	// enginePatience is how long the start of a server waits for its engines to be in the
+	// registry. Without a control plane those who have found an engine before go on with it,
+	// and the other roles have their own work.
+	enginePatience = 5 * time.Second
 )
 
 // servedEngine is one engine of this process.
@@ -115,6 +120,7 @@ func (n *node) addEngines() {
 type enginePart struct {
 	node   *node
 	client *laneclient.Client
+	begun  atomic.Bool // the server counts as started
 }
 
 // check is the readiness of all engines.
@@ -159,6 +165,12 @@ func (p *enginePart) run(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
+	begin := func() {
+		p.begun.Store(true)
+		ready()
+	}
+	late := time.AfterFunc(enginePatience, begin)
+	defer late.Stop()
 	view := laneclient.Config{Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile, Room: n.cfg.Room, Role: laneclient.RoleEngine, Log: log}
 	if !n.cfg.has(roleGateway) {
 		view.Admin = n.address(listenAdmin)
@@ -180,7 +192,7 @@ func (p *enginePart) run(ctx context.Context, ready func()) error {
 			connecting.Go(func() { s.connect(ctx) })
 		}
 	}
-	return p.advertise(ctx, ready)
+	return p.advertise(ctx, begin)
 }
 
 // connect opens an external engine as soon as it can be reached.
@@ -205,24 +217,22 @@ func (s *servedEngine) connect(ctx context.Context) {
 	}
 }
 
-// advertise keeps the engines in the registry until ctx ends. What keeps one of them out of
-// it from the start is an error.
-func (p *enginePart) advertise(ctx context.Context, ready func()) error {
+// advertise keeps the engines in the registry until ctx ends. Where another server has one of
+// their names while this one starts, that is an error.
+func (p *enginePart) advertise(ctx context.Context, begin func()) error {
 	tick := time.NewTicker(engineTick)
 	defer tick.Stop()
-	begun := false
 	for {
 		all := true
 		for i, s := range p.node.engines {
 			err := p.advertiseOne(ctx, s, i == 0)
-			if problem, refused := errors.AsType[*laneclient.Problem](err); refused && !begun && problem.Status == http.StatusConflict {
+			if problem, refused := errors.AsType[*laneclient.Problem](err); refused && !p.begun.Load() && problem.Status == http.StatusConflict {
 				return fmt.Errorf("engine %s: %w", s.Name, err)
 			}
 			all = all && err == nil
 		}
-		if all && !begun {
-			begun = true
-			ready()
+		if all {
+			begin()
 		}
 		select {
 		case <-ctx.Done():
@@ -295,7 +305,11 @@ func (p *enginePart) endFormer(ctx context.Context, s *servedEngine, session str
 			return err
 		}
 	}
-	return writeAtomically(file, []byte(session+"\n"))
+	if err := writeAtomically(file, []byte(session+"\n")); err != nil {
+		// Whoever starts after a crash then waits for the lease.
+		s.log.WarnContext(ctx, "cannot note the session of the message engine", telemetry.KeyEngine, s.Name, telemetry.KeyError, err)
+	}
+	return nil
 }
 
 // adminHandler serves what a process of engines alone says of itself.

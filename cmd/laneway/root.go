@@ -55,7 +55,7 @@ some and to the baseline where there are none, hop by hop.`,
 		groupStart: {newDemoCommand(a), newServerCommand(a), newRunCommand(a), newCheckCommand(a), newStatusCommand(a)},
 		groupObjects: {
 			newLaneCommand(a), newServiceCommand(a), newInstanceCommand(a), newRouteCommand(a), newRuleCommand(a),
-			newEngineCommand(a), newTopicCommand(a),
+			newEngineCommand(a), newTopicCommand(a), newGroupCommand(a), newMessageCommand(a),
 			newApplyCommand(a), newExportCommand(a), newExplainCommand(a),
 		},
 	} {

@@ -21,9 +21,9 @@ func newStatusCommand(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Say what is well and what is not",
 		Long: `Asks every replica of the control plane, and every node that is connected to it, how
-they are: roles, registry, clocks, views that are stale, limits that are near. Those
-that cannot be asked from here are named. The exit status is 1 where something needs
-attention.`,
+they are: roles, registry, clocks, views that are stale, limits that are near, rules
+that do not do what they say, static instances that fail their check. Those that cannot
+be asked from here are named. The exit status is 1 where something needs attention.`,
 		Example: "  laneway status\n  laneway status -o json --control http://127.0.0.1:7700",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -138,6 +138,14 @@ func (n *nodeStatus) askReplica(ctx context.Context, cfg laneclient.Config, offs
 	return s
 }
 
+// notOK says of objects of a kind that they do not do what they should, as lists of them do.
+func notOK(kind laneclient.Kind) string {
+	if kind == laneclient.KindInstances {
+		return laneclient.HealthFailing
+	}
+	return "not ok"
+}
+
 // addStale adds the stale views of sessions that are renewed at another replica.
 func addStale(all *laneclient.Status, one laneclient.Status) {
 	for _, v := range one.Stale {
@@ -190,7 +198,11 @@ func (a *app) writeStatus(w io.Writer, s *statusView) error {
 		g.add("other nodes", health(true, fmt.Sprintf("%d of them; -o json lists all", more)))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Objects)) {
-		g.add(string(k), fmt.Sprint(s.Objects[k]))
+		text := fmt.Sprint(s.Objects[k])
+		if n := s.NotOK[k]; n > 0 {
+			text += ", " + p.bad(fmt.Sprintf("%d %s", n, notOK(k)))
+		}
+		g.add(string(k), text)
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Sessions)) {
 		g.add("sessions of "+role, fmt.Sprint(s.Sessions[role]))

@@ -32,7 +32,7 @@ import (
 
 // released are the modules in the order in which they are packed: a module comes after
 // those that it requires, since its go.sum holds their hashes.
-var released = []string{"lane", "integrations/laneotel", "integrations/lanegrpc", "integrations/lanethrift", "."}
+var released = []string{"lane", "integrations/jetstream", "integrations/laneotel", "integrations/lanegrpc", "integrations/lanethrift", "."}
 
 const root = "github.com/laneway-dev/laneway"
 

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/laneclient"
+)
+
+const (
+	defaultMessages = 100
+	maxMessages     = 100_000
+	shownKey        = 40 // bytes of a key in tables
+	shownValue      = 80 // and of a payload
+)
+
+func newMessageCommand(a *app) *cobra.Command {
+	return groupCommand("message", "Look at the messages of topics", "  laneway message list orders --color green", a.messageList())
+}
+
+// messageView is a message as commands show it.
+type messageView struct {
+	ID      string          `json:"id"` // topic/partition@offset
+	Color   string          `json:"color"`
+	Key     string          `json:"key,omitempty"`
+	Time    time.Time       `json:"time,omitzero"`
+	Bytes   int64           `json:"bytes"`
+	Attempt int             `json:"attempt,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Headers []messageHeader `json:"headers,omitempty"` // with --payload
+	Value   json.RawMessage `json:"value,omitempty"`   // with --payload: a text, or base64 of what is none
+}
+
+type messageHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// peek says which messages to look at.
+type peek struct {
+	topic     string
+	partition int // -1: all
+	filter    consume.Filter
+	from      int64 // offset
+	since     time.Time
+	limit     int
+}
+
+// eachMessage calls f with messages, partition by partition, without consuming them: up to
+// the end as it was when it began.
+func eachMessage(ctx context.Context, e engine, p peek, f func(*consume.Message)) error {
+	n, err := e.Partitions(ctx, p.topic)
+	if err != nil {
+		return err
+	}
+	if p.partition >= int(n) {
+		return fmt.Errorf("topic %s has %s, numbered from 0", p.topic, plural(int(n), "partition"))
+	}
+	left := p.limit
+	for i := range n {
+		if p.partition >= 0 && int(i) != p.partition {
+			continue
+		}
+		at := consume.Partition{Topic: p.topic, Index: i}
+		b, err := e.Bounds(ctx, at)
+		if err != nil {
+			return err
+		}
+		next := max(p.from, b.First)
+		if !p.since.IsZero() {
+			if next, err = e.At(ctx, at, p.since); err != nil {
+				return err
+			}
+		}
+		for left > 0 && next < b.End {
+			got, err := e.Read(ctx, at, next, p.filter, min(left, 1000))
+			if err != nil {
+				return err
+			}
+			for _, m := range got.Messages {
+				if m.Offset < b.End {
+					f(m)
+					left--
+				}
+			}
+			if got.Next <= next {
+				break
+			}
+			next = got.Next
+		}
+	}
+	return nil
+}
+
+func checkLimit(n int) error {
+	if n < 1 || n > maxMessages {
+		return usageError(fmt.Errorf("--limit %d: want 1 to %d", n, maxMessages))
+	}
+	return nil
+}
+
+func (a *app) messageList() *cobra.Command {
+	p := peek{limit: defaultMessages}
+	var color, key, since string
+	var payload bool
+	c := &cobra.Command{
+		Use:   "list TOPIC",
+		Short: "List messages of a topic without consuming them",
+		Long: `Lists messages of a topic, partition by partition, oldest first. Nothing is consumed, and
+no group notices. Payloads and headers are shown with --payload alone.`,
+		Example: `  laneway message list orders
+  laneway message list orders --color green --since 10m
+  laneway message list orders --partition 2 --from 4711 --limit 1 --payload -o json`,
+		Args: exactArgs("TOPIC"), ValidArgsFunction: a.complete(laneclient.KindTopics),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.topic, p.filter = args[0], consume.Filter{All: true}
+			if err := checkLimit(p.limit); err != nil {
+				return err
+			}
+			if color != "" {
+				p.filter = consume.Filter{Color: lane.Name(color)}
+				if color == laneclient.BaselineWord {
+					p.filter.Color = lane.Baseline
+				} else if _, err := lane.ParseName(color); err != nil {
+					return usageError(fmt.Errorf("--color: %w", err))
+				}
+			}
+			if since != "" {
+				start, err := parseReset(since, time.Now())
+				if err != nil || start.Kind != consume.StartTime {
+					return usageError(fmt.Errorf("--since %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", since))
+				}
+				p.since = start.Time
+			}
+			views, err := a.peekMessages(cmd.Context(), p, key, payload)
+			if err != nil {
+				return err
+			}
+			return a.print(views, func(w io.Writer) error { return a.writeMessages(w, views, payload) })
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&p.partition, "partition", -1, "only this `NUMBER`ed partition (default all)")
+	f.StringVar(&color, "color", "", "only this `COLOR`; - is plain (default all)")
+	f.StringVar(&key, "key", "", "only messages of this `KEY`")
+	f.Int64Var(&p.from, "from", 0, "begin at this `OFFSET` of each partition")
+	f.StringVar(&since, "since", "", "begin at this `TIME`, as 2026-11-30T08:00:00Z or 2h (ago)")
+	f.IntVar(&p.limit, "limit", p.limit, "`NUMBER` of messages at most")
+	f.BoolVar(&payload, "payload", false, "show headers and payloads too")
+	_ = c.RegisterFlagCompletionFunc("color", a.complete(laneclient.KindLanes))
+	a.addOutput(c)
+	return c
+}
+
+// peekMessages reads what is asked for. With a key, the limit is one of those that have it.
+func (a *app) peekMessages(ctx context.Context, p peek, key string, payload bool) ([]messageView, error) {
+	t, e, err := a.openTopic(ctx, a.api(), p.topic)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = e.Close() }()
+	p.topic = t.Name
+	views := []messageView{}
+	limit := p.limit
+	if key != "" {
+		p.limit = maxMessages
+	}
+	err = eachMessage(ctx, e, p, func(m *consume.Message) {
+		if key == "" || string(m.Key) == key {
+			if len(views) < limit {
+				views = append(views, viewMessage(m, payload))
+			}
+		}
+	})
+	return views, err
+}
+
+func viewMessage(m *consume.Message, payload bool) messageView {
+	v := messageView{ID: idOf(m), Color: string(m.Color), Key: printable(m.Key), Time: m.Time, Bytes: m.Bytes(), Attempt: m.Attempt, Error: m.Error}
+	if !payload {
+		return v
+	}
+	for _, h := range m.Headers {
+		v.Headers = append(v.Headers, messageHeader{h.Name, printable(h.Value)})
+	}
+	v.Value, _ = json.Marshal(m.Value) // base64; bytes are never refused
+	if utf8.Valid(m.Value) {
+		v.Value, _ = json.Marshal(string(m.Value))
+	}
+	return v
+}
+
+func (a *app) writeMessages(w io.Writer, views []messageView, payload bool) error {
+	now := time.Now()
+	header := []string{"MESSAGE", "COLOR", "KEY", "SENT", "BYTES"}
+	if payload {
+		header = append(header, "PAYLOAD")
+	}
+	g := a.newGrid(header...)
+	for _, v := range views {
+		row := []string{v.ID, colorText(lane.Name(v.Color)), shorten(v.Key, shownKey), ago(v.Time, now), fmt.Sprint(v.Bytes)}
+		if payload {
+			var text string
+			if json.Unmarshal(v.Value, &text) == nil {
+				row = append(row, shorten(printable([]byte(text)), shownValue))
+			}
+		}
+		g.add(row...)
+	}
+	return g.write(w)
+}
+
+// printable is a text without what would change a terminal; other bytes are written as Go
+// does.
+func printable(b []byte) string {
+	if !utf8.Valid(b) {
+		return fmt.Sprintf("%q", b)
+	}
+	s := string(b)
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}
+
+// shorten cuts a text for a table.
+func shorten(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
+}
