@@ -72,8 +72,9 @@ func (e *Engine) Read(ctx context.Context, p consume.Partition, from int64, f co
 	defer end.Stop()
 	var k *wake
 	var listened string
+	s := sight{from: from}
 	for {
-		b, l, rung, err := e.look(ctx, p, from, f, max, k)
+		b, l, rung, err := e.look(ctx, p, f, max, k, &s)
 		if err != nil || len(b.Messages) > 0 || b.Bounds.End < from {
 			return b, err
 		}
@@ -106,11 +107,20 @@ func (e *Engine) Read(ctx context.Context, p consume.Partition, from int64, f co
 // nor do those of programs that know nothing of Laneway.
 const lookAgain = 500 * time.Millisecond
 
+// sight is what a read has seen of a log so far. The ends are asked for once: a reader that
+// waits looks often, and they are much more than the answer that nothing has come.
+type sight struct {
+	from   int64
+	stream string // empty: nothing yet
+	bounds consume.Bounds
+	next   int64 // all that the read wants below it was examined
+}
+
 // look reads what is there.
 //
 // rung is closed when it is worth to look again; nil: nobody listened before the log was
 // looked at.
-func (e *Engine) look(ctx context.Context, p consume.Partition, from int64, f consume.Filter, limit int, k *wake) (
+func (e *Engine) look(ctx context.Context, p consume.Partition, f consume.Filter, limit int, k *wake, s *sight) (
 	b consume.Batch, l log, rung <-chan struct{}, err error,
 ) {
 	// Time-outs end a reader's wait; they are no reason to fail a look that has begun.
@@ -127,24 +137,35 @@ func (e *Engine) look(ctx context.Context, p consume.Partition, from int64, f co
 			k = e.wakes.find(subject)
 		}
 		rung = e.wakes.next(k)
-		b, err = e.readLog(look, l, from, f, min(max(limit, 1), maxReadMessages))
+		first := s.stream != l.stream
+		if first {
+			// The end is taken first: what comes after it may be in the batch, and never is
+			// passed.
+			if s.bounds, err = e.state(look, l); err != nil {
+				return err
+			}
+			s.stream, s.next = l.stream, s.from
+		}
+		b = consume.Batch{Next: s.next, Bounds: s.bounds}
+		if first && s.next >= s.bounds.End {
+			return nil
+		}
+		err = e.readLog(look, l, f, min(max(limit, 1), maxReadMessages), &b)
+		s.bounds, s.next = b.Bounds, b.Next
 		return err
 	})
 	return b, l, rung, e.fault(err)
 }
 
-func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filter, limit int) (consume.Batch, error) {
-	// The end is taken first: what comes after it may be in the batch, and never is passed.
-	bounds, err := e.state(ctx, l)
-	b := consume.Batch{Next: from, Bounds: bounds}
-	if err != nil || from >= bounds.End {
-		return b, err
-	}
+// readLog reads from where a batch says that everything was examined. Its bounds are those of
+// some time before.
+func (e *Engine) readLog(ctx context.Context, l log, f consume.Filter, limit int, b *consume.Batch) error {
+	end := b.Bounds.End
 	left := true
-	for at := max(from, 1); left && len(b.Messages) == 0; {
+	for at := max(b.Next, 1); left && len(b.Messages) == 0; {
 		got, err := e.next(ctx, l, at, f, limit)
 		if err != nil {
-			return b, err
+			return err
 		}
 		b.Messages, left = got.ms, got.left
 		if got.last > 0 {
@@ -153,23 +174,23 @@ func (e *Engine) readLog(ctx context.Context, l log, from int64, f consume.Filte
 			b.Bounds.End = max(b.Bounds.End, at)
 		}
 	}
-	if left || b.Next >= bounds.End {
-		return b, nil
+	if left || b.Next >= end {
+		return nil
 	}
 	if e.cfg.Replicas > 1 {
 		// A replica that lags may have answered: it takes the leader to say that there is
 		// nothing left.
 		at, err := e.leaderNext(ctx, l, map[string]any{"next_by_subj": l.filter(f), "seq": max(b.Next, 1), "no_hdr": true})
 		if err != nil {
-			return b, err
+			return err
 		}
 		if at > 0 {
-			b.Next = max(b.Next, min(at, bounds.End))
-			return b, nil
+			b.Next = max(b.Next, min(at, end))
+			return nil
 		}
 	}
-	b.Next = bounds.End
-	return b, nil
+	b.Next = end
+	return nil
 }
 
 // next takes a batch: from where a reader of everything was, or by direct get.
