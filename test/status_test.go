@@ -115,3 +115,47 @@ func TestLaneShowURL(t *testing.T) {
 		return err
 	})
 }
+
+// TestStatusOfObjects has a rule for a lane that is not there, a rule that no gateway has
+// the keys for, and a static instance that does not answer: each needs attention.
+func TestStatusOfObjects(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.must(t, "lane", "create", "green")
+	s.must(t, "status")
+	const objects = `{kind: services, name: price, check: {interval: 500ms}}
+---
+{kind: instances, service: price, name: p1, endpoints: [{protocol: http, address: "127.0.0.1:1"}]}
+---
+{kind: rules, name: nolane, match: {path: /}, lanes: [{lane: bleu}]}
+---
+{kind: rules, name: nokey, match: {user: {from: "jwt:sub"}}, lanes: [{lane: green}]}
+---
+{kind: rules, name: well, match: {path: /}, lanes: [{lane: green}]}
+`
+	if stderr, status := s.applies(t, objects); status != 0 {
+		t.Fatal(stderr)
+	}
+	poll(t, 30*time.Second, func() error {
+		out, stderr, status := s.cli(t, "status")
+		for _, want := range []string{
+			"3, 2 not ok", "1, 1 failing", "rule nolane does not do what it says: lanes[0]: there is no lane bleu",
+			"rule nokey does not do what it says: match.user.from: the gateway has no key", "instance price/p1 fails its check",
+		} {
+			if !strings.Contains(out, want) || status != 1 {
+				return fmt.Errorf("exit status %d, want 1 and %q: %s%s", status, want, out, stderr)
+			}
+		}
+		return nil
+	})
+	for _, args := range [][]string{{"rule", "delete", "nolane", "nokey"}, {"instance", "delete", "price/p1"}} {
+		s.must(t, args...)
+	}
+	poll(t, 30*time.Second, func() error {
+		out, stderr, status := s.cli(t, "status")
+		if status != 0 {
+			return fmt.Errorf("exit status %d, want 0: %s%s", status, out, stderr)
+		}
+		return nil
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -44,6 +46,7 @@ type nodeStatus struct {
 	Roles    []laneclient.RoleStatus `json:"roles,omitempty"`
 	Skew     laneclient.Duration     `json:"skew,omitempty"` // its clock minus that of the first replica that answers; where it is not negligible
 	Listen   map[string]string       `json:"listen,omitempty"`
+	Rules    map[string]string       `json:"rules,omitempty"` // of a gateway: the status of those that are not ok there
 }
 
 // nodesOf lists what sessions name, those that route for others first.
@@ -142,6 +145,20 @@ func (n *nodeStatus) ask(ctx context.Context, transport http.RoundTripper, offse
 		faults = append(faults, fmt.Sprintf("its clock is off by %s: synchronize it", skew.Round(time.Millisecond)))
 	}
 	n.OK, n.Fault = n.OK && len(faults) == 0, strings.Join(faults, "; ")
+	if n.Role == laneclient.RoleGateway {
+		n.askRules(ctx, api)
+	}
+}
+
+// askRules asks a gateway for the rules that are not ok there. It alone has the keys that
+// some of them need; what else is wrong with them is known without it.
+func (n *nodeStatus) askRules(ctx context.Context, api *laneclient.API) {
+	var status map[string]string
+	if err := api.Do(ctx, http.MethodGet, "/v1/rules/status", nil, &status); err != nil {
+		return // one without a view, which is among its faults, or of another version
+	}
+	maps.DeleteFunc(status, func(_, text string) bool { return text == coloring.StatusOK })
+	n.Rules = status
 }
 
 // about tells of a node that was asked, in a line.

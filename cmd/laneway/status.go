@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -74,7 +75,37 @@ func (a *app) status(ctx context.Context) (*statusView, error) {
 			v.Problems = append(v.Problems, fmt.Sprintf("%s at %s: %s", n.Name, n.Address, n.Fault))
 		}
 	}
-	return &v, nil
+	return &v, v.addRules(ctx, api)
+}
+
+// addRules adds the rules that are not ok at a gateway alone: the control plane has no
+// keys of theirs.
+func (v *statusView) addRules(ctx context.Context, api *api) error {
+	at := map[string]string{}
+	for _, n := range v.Nodes {
+		maps.Copy(at, n.Rules)
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	rules, err := list[laneclient.Rule](ctx, api, laneclient.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, r := range rules {
+		text, skipped := at[r.Name]
+		if !skipped || r.Status != coloring.StatusOK {
+			continue
+		}
+		if v.NotOK == nil {
+			v.NotOK = map[laneclient.Kind]int{}
+		}
+		v.NotOK[laneclient.KindRules]++
+		if v.OK = false; v.NotOK[laneclient.KindRules] <= maxShown {
+			v.Problems = append(v.Problems, fmt.Sprintf("rule %s does not do what it says: %s", r.Name, text))
+		}
+	}
+	return nil
 }
 
 // askReplicas asks each replica of the control plane, by the URLs that are named and then

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -36,6 +37,8 @@ const (
 	nearRatio = 0.8
 	// maxStaleViews is how many stale views status lists.
 	maxStaleViews = 100
+	// maxTold is how many objects of a kind that are not well status tells of.
+	maxTold = 10
 
 	controlRole = "control"
 )
@@ -174,7 +177,9 @@ func (c *Control) getStatus(w http.ResponseWriter, r *http.Request, _ params) er
 		Objects: maps.Clone(t.objects), Sessions: t.sessions, Stale: c.staleViews(), Limits: c.limits(t),
 	}
 	s.Objects[laneclient.KindLanes] -= t.lanes[lane.Ended] // kept for their history alone
-	s.Problems = c.problems(&s, t)
+	ailing := c.cache.ailing()
+	s.NotOK = ailing.count
+	s.Problems = append(c.problems(&s, t), ailing.told...)
 	s.OK = len(s.Problems) == 0
 	return writeJSON(w, http.StatusOK, s)
 }
@@ -218,6 +223,45 @@ func (c *Control) problems(s *laneclient.Status, t tally) []string {
 		add("a stored object cannot be read and is left out (%s): write it again", b)
 	}
 	return list
+}
+
+// ailing are the objects that do not do what they should, which nothing else shows.
+type ailing struct {
+	count map[laneclient.Kind]int
+	told  []string // at most maxTold of each kind, a sentence each
+}
+
+func (c *cache) ailing() ailing {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	a := ailing{count: map[laneclient.Kind]int{}}
+	for _, kind := range []laneclient.Kind{laneclient.KindRules, laneclient.KindInstances} {
+		shelf := c.shelves[kind]
+		for _, name := range shelf.names {
+			text := ""
+			switch o := shelf.byName[name].obj.(type) {
+			case *laneclient.Rule:
+				if o.Status != coloring.StatusOK {
+					text = fmt.Sprintf("rule %s does not do what it says: %s", name, o.Status)
+				}
+			case *laneclient.Instance:
+				if o.Health == laneclient.HealthFailing {
+					text = fmt.Sprintf("instance %s fails its check and is given nothing: start it again, or delete it", name)
+				}
+			}
+			if text == "" {
+				continue
+			}
+			a.count[kind]++
+			if a.count[kind] <= maxTold {
+				a.told = append(a.told, text)
+			}
+		}
+		if more := a.count[kind] - maxTold; more > 0 {
+			a.told = append(a.told, fmt.Sprintf("%d more %s are like that: list them with GET /v1/%s", more, kind, kind))
+		}
+	}
+	return a
 }
 
 // clockStep is how far the wall clock was set since the start, against the

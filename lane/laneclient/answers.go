@@ -114,10 +114,13 @@ type Status struct {
 	Registry RegistryStatus  `json:"registry"`
 	Replicas []ReplicaStatus `json:"replicas"`
 	Roles    []RoleStatus    `json:"roles"`
-	Objects  map[Kind]int    `json:"objects"`  // how many of each kind
-	Sessions map[string]int  `json:"sessions"` // live ones, by role
-	Stale    []StaleView     `json:"stale"`    // of sessions that are renewed here
-	Limits   []LimitStatus   `json:"limits"`
+	Objects  map[Kind]int    `json:"objects"` // how many of each kind
+	// NotOK is how many of them do not do what they should: rules whose status is not
+	// "ok", and static instances that fail their check.
+	NotOK    map[Kind]int   `json:"not_ok,omitempty"`
+	Sessions map[string]int `json:"sessions"` // live ones, by role
+	Stale    []StaleView    `json:"stale"`    // of sessions that are renewed here
+	Limits   []LimitStatus  `json:"limits"`
 }
 
 // Health is the answer to GET /healthz and /readyz.
