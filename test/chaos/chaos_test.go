@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,12 +29,16 @@ type plan struct {
 const backlog = 30_000
 
 func planned() plan {
-	p := plan{seed: *seedFlag, duration: *durationFlag, messages: *messagesFlag, stops: 20, gone: 15 * time.Second, pace: time.Second}
+	p := plan{seed: *seedFlag, duration: 3 * time.Minute, messages: 200_000, stops: 20, gone: 15 * time.Second, pace: time.Second}
 	if testing.Short() {
 		p.duration, p.messages, p.stops, p.gone = time.Minute, 20_000, 3, 8*time.Second
 	}
-	if p.duration >= 10*time.Minute {
+	p.duration, p.messages = cmp.Or(*durationFlag, p.duration), cmp.Or(*messagesFlag, p.messages)
+	switch {
+	case p.duration >= 10*time.Minute:
 		p.gone = time.Minute
+	case p.duration < time.Minute:
+		p.gone = 0
 	}
 	p.kills = max(p.messages/10_000, 5)
 	return p
@@ -193,7 +198,6 @@ func allPartitions() (out []consume.Partition) {
 // any progress. What is missing then is for the judge to find.
 func (c *chaos) drain(engine *jetstream.Engine) {
 	c.t.Helper()
-	const patience = 90 * time.Second // longer than any wait of the protocol
 	want := 0
 	for _, p := range allPartitions() {
 		b, err := engine.Bounds(c.t.Context(), p)
@@ -212,7 +216,7 @@ func (c *chaos) drain(engine *jetstream.Engine) {
 		if c.progress.total > last {
 			last, at = c.progress.total, time.Now()
 		}
-		if time.Since(at) > patience {
+		if time.Since(at) > *patienceFlag {
 			c.tellStory("no more are settled than %d of %d", c.progress.total, want)
 			return
 		}

@@ -1,0 +1,72 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutants are ways to break package consume, each a change of one of its files.
+func mutants() map[string]struct{ file, old, now, caught string } {
+	return map[string]struct{ file, old, now, caught string }{
+		"a note leaves out one of what is unsettled": {
+			"run.go", "	left = r.flight.left(left)\n	slices.Sort(left)\n", "	left = r.flight.left(left)\n	slices.Sort(left)\n	left = left[min(1, len(left)):]\n", "lost ",
+		},
+	}
+}
+
+// TestMutants breaks the protocol, and demands that the proof on real processes sees it.
+func TestMutants(t *testing.T) {
+	for name, m := range mutants() {
+		t.Run(name, func(t *testing.T) {
+			bin := filepath.Join(t.TempDir(), "mutant.test")
+			build := exec.Command("go", "test", "-c", "-overlay", overlay(t, filepath.Join("..", "..", "lane", "consume", m.file), m.old, m.now), "-o", bin, ".")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("it does not build: %v\n%s", err, out)
+			}
+			run := exec.CommandContext(t.Context(), bin, "-test.run=^TestChaos$", "-test.short", "-test.timeout=15m",
+				"-duration=20s", "-messages=10000", "-patience=20s", "-keep="+t.TempDir())
+			out, err := run.CombinedOutput()
+			if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+				t.Fatal(err)
+			}
+			if err == nil || !strings.Contains(string(out), m.caught) {
+				t.Errorf("it is not seen, want %q: %v\n%s", m.caught, err, out[:min(len(out), 5000)])
+			}
+		})
+	}
+}
+
+// overlay gives the name of a file for the overlay flag of the go command, by which one place
+// of a file is changed.
+func overlay(t *testing.T, file, old, now string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), old); n != 1 {
+		t.Fatalf("%s has these lines %d times, want once:\n%s", file, n, old)
+	}
+	dir := t.TempDir()
+	changed := filepath.Join(dir, filepath.Base(file))
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), old, now, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if file, err = filepath.Abs(file); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
