@@ -12,8 +12,9 @@ import (
 
 const (
 	// backfillRevisions is how far before its first list a replica reads the store's
-	// history, for watches that come back after it was started.
-	backfillRevisions = 4096
+	// history, for watches that come back after it was started. Most of the revisions of a
+	// registry of consumers are notes, which are passed over here.
+	backfillRevisions = 32_768
 	// backfillShrink is by how much less is tried where the store has not kept so much.
 	backfillShrink = 8
 	// backfillWait is how long a watch that comes back waits for it.

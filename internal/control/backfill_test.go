@@ -52,7 +52,7 @@ func shown(r *replica, name string) (l laneclient.Lane) {
 // behind when the control plane was started again goes on from where it was.
 func TestRestartedReplicaKnowsHistory(t *testing.T) {
 	t.Parallel()
-	s := mem.New()
+	s := mem.New(mem.WithHistory(50_000))
 	r := startOver(t, s, control.Config{})
 	t.Cleanup(func() { _ = s.Close() })
 	selects := []string{
@@ -118,10 +118,10 @@ func TestRestartedReplicaKnowsHistory(t *testing.T) {
 		}
 	}
 	// From before what is read, it is told to list anew.
-	for n := range 5000 {
-		do("services/busy", fmt.Sprintf(`{"name":"busy","owner":"p%d"}`, n))
-	}
 	again.stop()
+	for n := range 33_000 {
+		do("notes/main/billing/orders/0/main", fmt.Sprintf(`{"v":1,"pos":%d}`, n))
+	}
 	third := startOver(t, s, control.Config{})
 	third.watch(fmt.Sprintf("select=services&from=%d", from[0])).want("compacted")
 }

@@ -34,8 +34,9 @@ const (
 	// write-ahead log, for a database that is written anew, and some more.
 	DefaultReserveBytes = 128 << 20
 	// DefaultHistory is how many revisions an embedded store keeps at least for watches
-	// that start in the past.
-	DefaultHistory = 10_000
+	// that start in the past. Each consumer that is at work writes some notes a second, and
+	// a replica that was cut off for half a minute has to be able to go on.
+	DefaultHistory = 100_000
 
 	dialTimeout      = 5 * time.Second
 	keepAliveTime    = 10 * time.Second
