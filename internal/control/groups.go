@@ -164,7 +164,7 @@ func (c *Control) bindSession(ctx context.Context, w *write, session string) err
 	if !isPlainName(session) {
 		return sessionGone(http.StatusConflict, clip(session))
 	}
-	s, err := c.read(ctx, sessionRef(session))
+	s, err := c.object(ctx, w, sessionRef(session))
 	if err != nil {
 		return err
 	}

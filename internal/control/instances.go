@@ -82,7 +82,7 @@ func (c *Control) enterLane(ctx context.Context, w *write, name string) (generat
 	if name == "" {
 		return 0, nil
 	}
-	it, err := c.read(ctx, laneRef(name))
+	it, err := c.object(ctx, w, laneRef(name))
 	if err != nil {
 		return 0, err
 	}

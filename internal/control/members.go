@@ -45,6 +45,13 @@ func (c *Control) putMember(w http.ResponseWriter, r *http.Request, p params) er
 				m.Since = old.Since
 			}
 		}
+		if !isPlainName(session) {
+			return sessionGone(http.StatusConflict, clip(session))
+		}
+		if err := c.readAhead(ctx, w, sessionRef(session).key(), groupRef(m.Group).key(), laneRef(m.Lane).key(),
+			membershipPrefix+m.Group, tombstonesPrefix+m.Group); err != nil {
+			return err
+		}
 		if err := c.bindSession(ctx, w, session); err != nil {
 			return err
 		}
@@ -62,7 +69,7 @@ func (c *Control) putMember(w http.ResponseWriter, r *http.Request, p params) er
 // enterGroup makes the write depend on the group, and tells whoever is about to delete it, or
 // to leave a tombstone, that there is a member more.
 func (c *Control) enterGroup(ctx context.Context, w *write, m *laneclient.Member) error {
-	it, err := c.read(ctx, groupRef(m.Group))
+	it, err := c.object(ctx, w, groupRef(m.Group))
 	if err != nil {
 		return err
 	}
@@ -77,7 +84,7 @@ func (c *Control) enterGroup(ctx context.Context, w *write, m *laneclient.Member
 	}
 	m.Engine = g.Engine
 	key := membershipPrefix + m.Group
-	_, open, _, err := c.cfg.Store.Get(ctx, key)
+	_, open, _, err := c.key(ctx, w, key)
 	if err != nil {
 		return err
 	}
@@ -93,7 +100,7 @@ func (c *Control) enterGroup(ctx context.Context, w *write, m *laneclient.Member
 // that is left touches the key compared here, so that none is overlooked.
 func (c *Control) overgrow(ctx context.Context, w *write, m *laneclient.Member) error {
 	key := tombstonesPrefix + m.Group
-	kv, _, rev, err := c.cfg.Store.Get(ctx, key)
+	kv, _, rev, err := c.key(ctx, w, key)
 	if err != nil {
 		return err
 	}

@@ -92,10 +92,47 @@ type write struct {
 	lease store.LeaseID
 	txn   store.Txn // more that must hold, and that changes with it
 	fresh bool      // obj is another object than old: nothing of old is kept
+
+	ahead map[string]store.KV // what was read ahead; a key that is not there has no revision
+	rev   uint64              // the store's at that time
 }
 
 func (w *write) requires(r ref, rev uint64) {
 	w.txn.If = append(w.txn.If, store.Compare{Key: r.key(), Revision: rev})
+}
+
+// readAhead reads what a write will rest on at once, so that it costs one way to the store
+// and not one for each key.
+func (c *Control) readAhead(ctx context.Context, w *write, keys ...string) error {
+	res, err := c.cfg.Store.Do(ctx, store.Txn{Read: keys})
+	if err != nil {
+		return err
+	}
+	w.ahead, w.rev = make(map[string]store.KV, len(keys)), res.Revision
+	for _, key := range keys {
+		w.ahead[key] = store.KV{}
+	}
+	for _, kv := range res.Read {
+		w.ahead[kv.Key] = kv
+	}
+	return nil
+}
+
+// key is a key as the store has it, and the store's revision then.
+func (c *Control) key(ctx context.Context, w *write, key string) (kv store.KV, found bool, rev uint64, err error) {
+	if kv, ok := w.ahead[key]; ok {
+		return kv, kv.ModRevision > 0, w.rev, nil
+	}
+	return c.cfg.Store.Get(ctx, key)
+}
+
+// object is an object as the store has it; nil: there is none.
+func (c *Control) object(ctx context.Context, w *write, r ref) (*item, error) {
+	kv, found, _, err := c.key(ctx, w, r.key())
+	if err != nil || !found {
+		return nil, err
+	}
+	return c.cache.show(r, kv)
 }
 
 // read gets an object from the store, linearizably; nil if it does not exist.
