@@ -42,7 +42,7 @@ func fieldsOf(p laneclient.Problem) []string {
 func TestConsumeMistakes(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	long := strings.Repeat("x", 300)
 	for _, c := range []struct {
 		path, body string
@@ -85,7 +85,7 @@ func TestConsumeMistakes(t *testing.T) {
 func TestCursorMistakes(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
 	many := func(n int, format string) string {
 		list := make([]string, n)
@@ -158,7 +158,7 @@ func TestCursorMistakes(t *testing.T) {
 func TestCursorOfNoGroup(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	headers := []string{"If-None-Match", "*", laneclient.SessionHeader, s.Name}
 	for range 2 {
 		p := r.refuse(http.StatusConflict, "PUT", ordersPath, writing(freeRecord), headers...)
@@ -183,7 +183,7 @@ func TestRefusedCursor(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
-	a, b := r.session(`{}`), r.session(`{}`)
+	a, b := r.session(`{"ttl":"5m"}`), r.session(`{"ttl":"5m"}`)
 	const record = `{"v":1,"main":{"holder":{"session":"x","new":1},"more":2},"colors":{"green":{"from":3,"holder":null,"new":[1]}},"extra":{"k":null}}`
 	const note = `{"v":1,"pos":5,"left":[1,3],"later":"x"}`
 	var done laneclient.CursorDone
@@ -225,7 +225,7 @@ func TestBatchOfCursors(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	var batch laneclient.CursorBatch
 	for n := range laneclient.MaxCursorBatch {
 		w := laneclient.CursorBatchWrite{Name: laneclient.CursorName("main", "billing", "orders", n)}
@@ -267,7 +267,7 @@ func TestMembersEndWithTheirSession(t *testing.T) {
 	r := start(t)
 	r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green"}`)
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	var m laneclient.Member
 	r.must(http.StatusCreated, &m, "PUT", "/v1/members/billing/a", `{"topics":["orders"],"lane":"green","generation":7,"until":"2030-01-01T00:00:00Z"}`, laneclient.SessionHeader, s.Name)
 	if m.Generation != 1 || m.Session != s.Name || m.Engine != "main" || m.Group != "billing" || !m.Until.IsZero() || m.Since.IsZero() {
@@ -285,7 +285,7 @@ func TestMembersEndWithTheirSession(t *testing.T) {
 	if again.Revision != m.Revision {
 		t.Error("written back it has another revision")
 	}
-	other := r.session(`{}`)
+	other := r.session(`{"ttl":"5m"}`)
 	w.want("put sessions " + other.Name)
 	r.refuse(http.StatusConflict, "DELETE", "/v1/members/billing/a", nil, laneclient.SessionHeader, other.Name)
 	r.must(http.StatusNoContent, nil, "DELETE", "/v1/sessions/"+s.Name, nil)
@@ -331,7 +331,7 @@ func TestGroupIsInUse(t *testing.T) {
 	if p := r.refuse(http.StatusConflict, "DELETE", "/v1/topics/orders", nil); !strings.Contains(p.Detail, "billing") {
 		t.Errorf("the topic stays: %q", p.Detail)
 	}
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	in := []string{laneclient.SessionHeader, s.Name}
 	r.must(http.StatusCreated, nil, "PUT", "/v1/members/billing/a", `{"topics":["orders"]}`, in...)
 	if p := r.refuse(http.StatusConflict, "DELETE", "/v1/groups/billing", nil); !strings.Contains(p.Detail, "billing/a") {
@@ -368,7 +368,7 @@ func TestGroupIsInUse(t *testing.T) {
 func TestEngineHasOneServer(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	a, b := r.session(`{}`), r.session(`{}`)
+	a, b := r.session(`{"ttl":"5m"}`), r.session(`{"ttl":"5m"}`)
 	const one, two = `{"scheme":"nats","address":"nats://127.0.0.1:1"}`, `{"scheme":"nats","address":"nats://127.0.0.1:2"}`
 	const path = "/v1/engines/main"
 	r.must(http.StatusCreated, nil, "PUT", path, one, laneclient.SessionHeader, a.Name)
@@ -440,7 +440,7 @@ func TestProgressFollowsRecords(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
-	s := r.session(`{}`)
+	s := r.session(`{"ttl":"5m"}`)
 	w := r.watch("select=cursors:group=billing")
 	w.want("synced")
 	in := []string{laneclient.SessionHeader, s.Name, "If-None-Match", "*"}

@@ -119,8 +119,8 @@ func TestOpenAPI(t *testing.T) {
 	if s.OpenAPI != "3.1.0" {
 		t.Errorf("version %q", s.OpenAPI)
 	}
-	sess := r.session(`{"instance":"order/a"}`)
-	doomed := r.session(`{}`)
+	sess := r.session(`{"instance":"order/a","ttl":"5m"}`)
+	doomed := r.session(`{"ttl":"5m"}`)
 	record := `{"v":1,"main":{"holder":{"session":"` + sess.Name + `"}}}`
 	const cursors = "/v1/cursors/main/billing/orders/3"
 	// A request for every operation that has to succeed, in this order.

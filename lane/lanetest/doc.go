@@ -9,6 +9,10 @@
 //   - [CheckLeaks] fails a test that leaves goroutines behind.
 //   - [RunAPI] is the suite that every control plane has to pass, this one too.
 //
+// Control keeps no engines, topics, groups, members or cursors: consumption is tested over
+// [github.com/laneway-dev/laneway/lane/consume.MemoryRegistry], whose Connect gives each
+// process its own access.
+//
 // Everything but RunAPI works inside a testing/synctest bubble: waiting for leases
 // and time-outs then takes no time.
 package lanetest
