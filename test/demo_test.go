@@ -525,3 +525,24 @@ func TestDemoKilled(t *testing.T) {
 	}
 	awaitGone(t, children)
 }
+
+// TestDemoEngine: on an engine that others use the demo leaves nothing behind.
+func TestDemoEngine(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.must(t, "topic", "create", "orders")
+	stdout, stderr, exit := demoRun(t, binary(t), "--engine", "nats://"+s.addresses["nats"])
+	if exit != 0 || !strings.Contains(stdout, "none was lost") {
+		t.Errorf("exit status %d\n%s%s", exit, stdout, stderr)
+	}
+	var shown struct {
+		Partitions int
+		Log        []struct{ Messages int }
+	}
+	if err := json.Unmarshal([]byte(s.must(t, "topic", "show", "orders", "-o", "json")), &shown); err != nil || shown.Partitions != 1 || shown.Log[0].Messages != 0 {
+		t.Errorf("the topic of others is %+v (%v), want it as it was", shown, err)
+	}
+	if _, stderr, exit := demoRun(t, binary(t), "--engine", "kafka://127.0.0.1:9092"); exit != 2 || !strings.Contains(stderr, "no engine for kafka") {
+		t.Errorf("kafka: exit status %d, %s", exit, stderr)
+	}
+}

@@ -26,6 +26,7 @@ const demoDeadline = 60 * time.Second
 
 func newDemoCommand(a *app) *cobra.Command {
 	var keep bool
+	engine := engineEmbedded
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show on this machine how requests and messages go through a lane",
@@ -42,11 +43,18 @@ that none was lost. All is as promised, or the exit status is 1.
 Nothing needs to be installed, and nothing is left behind.`,
 		Example: `  laneway demo
   laneway demo --keep      # leaves it running, to try requests and to kill processes
+  laneway demo --engine nats://127.0.0.1:4222
   laneway demo -o json     # for programs`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), keep) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkEngineURL(engine); err != nil {
+				return usageError(fmt.Errorf("--engine %w", err))
+			}
+			return a.runDemo(cmd.Context(), engine, keep)
+		},
 	}
 	a.addOutput(cmd)
+	cmd.Flags().StringVar(&engine, "engine", engine, "`URL` of the message engine: embedded, or nats://HOST:PORT,…, from which the demo deletes again what it has made")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave it running until interrupted")
 	return cmd
 }
@@ -97,13 +105,13 @@ var errDemoInterrupted = errors.New("interrupted before the demo was over")
 
 // runDemo starts everything, shows the routes and stops everything again, also
 // when ctx ends before it is done.
-func (a *app) runDemo(ctx context.Context, keep bool) (err error) {
+func (a *app) runDemo(ctx context.Context, engine string, keep bool) (err error) {
 	if !signal.Ignored(syscall.SIGHUP) { // closing the terminal ends it as Ctrl-C does
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 	}
-	s, err := newDemoStage(a.stderr)
+	s, err := newDemoStage(a.stderr, engine)
 	if err != nil {
 		return err
 	}

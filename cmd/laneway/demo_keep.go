@@ -28,12 +28,18 @@ func (s *demoStage) advise(w io.Writer) error {
 	fmt.Fprintf(&b, "  %s instance list%s\n", s.self, control)
 	fmt.Fprintf(&b, "  %s explain call --service b --color %s --protocol grpc%s\n", s.self, demo.Green, control)
 	fmt.Fprintf(&b, "  %s explain call --service b --color %s --protocol grpc --at A1%s  # by A1's own view\n", s.self, demo.Green, control)
+	b.WriteString("\nLook at the queue between d and e:\n")
+	fmt.Fprintf(&b, "  %s group show %s%s\n", s.self, demo.Group, control)
+	fmt.Fprintf(&b, "  %s message list %s --color %s%s\n", s.self, demo.Topic, demo.Green, control)
 	b.WriteString("\nKill a process: it leaves the registry at once, and requests go where they may go then.\n")
 	for _, actor := range s.actors {
 		fmt.Fprintf(&b, "  kill -9 %-8d # %s, %s\n", actor.running.PID(), actor.Name, actor.where())
 	}
 	fmt.Fprintf(&b, "\nStart one again, in a terminal of its own:\n")
 	fmt.Fprintf(&b, "  %s run%s --lane %s --service b --instance B2 --listen grpc=0 -- %s demo-service\n",
+		s.self, control, demo.Green, s.self)
+	fmt.Fprintf(&b, "\nLet e join the lane, too: its messages go there until it ends:\n")
+	fmt.Fprintf(&b, "  %s run%s --lane %s --service e --instance E2 --no-listen -- %s demo-service\n",
 		s.self, control, demo.Green, s.self)
 	fmt.Fprintf(&b, "\nLogs are in %s until then.\n", s.dir)
 	_, err := fmt.Fprint(w, b.String())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 const (
@@ -29,17 +32,27 @@ var errServerEnded = errors.New("control plane and gateway have ended")
 type demoServer struct {
 	control string // URL
 	gateway string // host:port of the edge
-	engine  string // URL of the message engine
+	engine  string // address of the message engine
+	outside bool   // the engine is none of this server
 	process *os.Process
 	ended   chan error // one value, then closed
 }
 
 // startDemoServer starts a server on free ports and returns when it is ready.
 // When ctx ends first, it is stopped.
-func startDemoServer(ctx context.Context, self, dir string, log *os.File) (*demoServer, error) {
-	ready := filepath.Join(dir, "ready.json")
+func startDemoServer(ctx context.Context, self, dir, engine string, log *os.File) (*demoServer, error) {
+	ready, config := filepath.Join(dir, "ready.json"), filepath.Join(dir, "laneway.yaml")
+	outside := !engineConfig{URL: engine}.embedded()
+	prefix := ""
+	if outside { // others may use it, too
+		prefix = "demo-" + strings.ToLower(rand.Text()[:8])
+	}
+	text := fmt.Sprintf("engines: [{name: %s, url: %q, prefix: %q}]\n", defaultEngine, engine, prefix)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("write the demo's configuration: %w", err)
+	}
 	started := make(chan error, 1)
-	s := &demoServer{ended: make(chan error, 1)}
+	s := &demoServer{ended: make(chan error, 1), outside: outside}
 	go func() {
 		defer close(s.ended)
 		// The death signal belongs to the thread that started the process: it must
@@ -50,7 +63,7 @@ func startDemoServer(ctx context.Context, self, dir string, log *os.File) (*demo
 		cmd := exec.Command(self, "server",
 			"--roles", "control,gateway,engine", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
 			"--listen", "control=127.0.0.1:0", "--listen", "gateway=127.0.0.1:0", "--listen", "inside=127.0.0.1:0",
-			"--listen", "nats=127.0.0.1:0", "--engine", defaultEngine+"="+engineEmbedded,
+			"--listen", "nats=127.0.0.1:0", "--config", config,
 			"--domain", demoDomain)
 		cmd.Env = demoServerEnv(os.Environ())
 		cmd.Stdout, cmd.Stderr = log, log
@@ -66,7 +79,11 @@ func startDemoServer(ctx context.Context, self, dir string, log *os.File) (*demo
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	if err := s.await(ctx, ready); err != nil {
+	err := s.await(ctx, ready)
+	if err == nil {
+		err = s.findEngine(ctx)
+	}
+	if err != nil {
 		s.stop()
 		return nil, err
 	}
@@ -91,11 +108,11 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 	for {
 		text, err := os.ReadFile(file)
 		if err == nil {
-			var addrs struct{ Control, Gateway, NATS string }
+			var addrs struct{ Control, Gateway string }
 			if err := json.Unmarshal(text, &addrs); err != nil {
 				return fmt.Errorf("read the server's addresses: %w", err)
 			}
-			s.control, s.gateway, s.engine = "http://"+addrs.Control, addrs.Gateway, "nats://"+addrs.NATS
+			s.control, s.gateway = "http://"+addrs.Control, addrs.Gateway
 			return nil
 		}
 		select {
@@ -106,6 +123,33 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 			return fmt.Errorf("laneway server is not ready: %w", ctx.Err())
 		}
 	}
+}
+
+// findEngine asks the server where its message engine is.
+func (s *demoServer) findEngine(ctx context.Context) (err error) {
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.control}})
+	defer func() { _ = api.Close() }()
+	if s.engine, err = api.Engine(ctx, defaultEngine); err != nil {
+		return fmt.Errorf("the message engine cannot be used: %w", err)
+	}
+	return nil
+}
+
+// clear deletes what the demo has made on an engine that goes on without it.
+func (s *demoServer) clear() error {
+	if !s.outside || s.engine == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), demoServerStop)
+	defer cancel()
+	e, err := openEngine(ctx, engineAt{engineConfig: engineConfig{Name: defaultEngine, URL: s.engine}})
+	if err == nil {
+		err = errors.Join(e.Drop(ctx), e.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("delete what the demo has made on its engine: %w", err)
+	}
+	return nil
 }
 
 // stop asks the server to end, kills it where that takes too long, and returns

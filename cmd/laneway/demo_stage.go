@@ -39,6 +39,7 @@ type demoStage struct {
 	began    time.Time
 	dir      string
 	self     string // this binary
+	engine   string // URL of the message engine, as the server is told
 	server   *demoServer
 	client   *http.Client
 	actors   []*demoActor
@@ -54,7 +55,7 @@ type demoActor struct {
 	exit    deploy.Exit // set before it is sent to ended
 }
 
-func newDemoStage(progress io.Writer) (*demoStage, error) {
+func newDemoStage(progress io.Writer, engine string) (*demoStage, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find the laneway binary to start services with: %w", err)
@@ -68,6 +69,7 @@ func newDemoStage(progress io.Writer) (*demoStage, error) {
 		began:    time.Now(),
 		dir:      dir,
 		self:     self,
+		engine:   engine,
 		client:   &http.Client{Timeout: demoRequestWait, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}},
 		ended:    make(chan *demoActor, len(demo.Instances())+demoLaunches),
 	}, nil
@@ -87,7 +89,7 @@ func (s *demoStage) start(ctx context.Context) error {
 		return err
 	}
 	s.say("starting control plane and gateway")
-	s.server, err = startDemoServer(ctx, s.self, s.dir, log)
+	s.server, err = startDemoServer(ctx, s.self, s.dir, s.engine, log)
 	if err != nil {
 		return err
 	}
@@ -326,16 +328,18 @@ func (s *demoStage) close() error {
 	}
 	stopping.Wait()
 	s.waiting.Wait()
+	var left error
 	if s.server != nil {
+		left = s.server.clear()
 		s.server.stop()
 	}
 	for _, log := range s.logs {
 		_ = log.Close()
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
-		return fmt.Errorf("remove the demo's directory: %w", err)
+		return errors.Join(left, fmt.Errorf("remove the demo's directory: %w", err))
 	}
-	return nil
+	return left
 }
 
 func (s *demoStage) logFile(name string) (*os.File, error) {

@@ -27,6 +27,8 @@ type engine interface {
 	Count(ctx context.Context, p consume.Partition, from int64, f consume.Filter) (int64, error)
 	// Remove deletes messages for good.
 	Remove(ctx context.Context, p consume.Partition, offsets ...int64) error
+	// Drop deletes all topics, and all that is left of them.
+	Drop(ctx context.Context) error
 }
 
 // engineAt says which engine to open.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ func (a *app) explainCall() *cobra.Command {
 	var service, color, protocol, at string
 	c := &cobra.Command{
 		Use: "call --service NAME", Short: "Say who would get a call from service to service",
+		Long: `Asks who may serve a call of a color to a service, and why. The exit status is 0 also
+where nobody would: that is what was asked for.`,
 		Example: "  laneway explain call --service order --color green\n  laneway explain call --service pay --protocol grpc --at 127.0.0.1:7790",
 		Args:    exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,6 +64,11 @@ func (a *app) explainHTTP() *cobra.Command {
 		Use: "http --host HOST", Short: "Say who would get an HTTP request at the gateway",
 		Example: `  laneway explain http --host green--order.lane.localhost
   laneway explain http --host shop.example.com --path '/cart?step=2' --header 'x-user=ann' --cookie beta=1`,
+		Long: `Asks for a request as the gateway would see it: which color it gets, by which rule, and
+which rules were passed over and why; and which instances may serve it.
+
+The exit status is 0 also where the answer to the request would be an error: that is
+what was asked for.`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fillRequest(&in, headers, cookies); err != nil {
@@ -228,11 +236,20 @@ func (a *app) printExplanation(e laneclient.Explanation) error {
 		if color == "" {
 			color = "none: it is plain"
 		}
-		g := a.newGrid("SERVICE", e.Service)
+		g := a.newGrid("SERVICE", cmp.Or(e.Service, "none"))
 		g.add("protocol", e.Protocol)
 		g.add("color", color)
 		if e.Rule != "" {
 			g.add("colored by", strings.TrimSpace(e.Rule+" "+e.RuleName))
+		}
+		if e.Dropped != "" {
+			g.add("not believed", e.Dropped)
+		}
+		for _, r := range e.PassedOver {
+			g.add("passed over", r.Name+": "+r.Reason)
+		}
+		if e.MorePassedOver > 0 {
+			g.add("passed over", fmt.Sprintf("%d more rules", e.MorePassedOver))
 		}
 		g.add("reason", withText(e.Reason))
 		if e.Error == "" {

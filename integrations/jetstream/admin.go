@@ -150,3 +150,20 @@ func decodeName(token string) (string, bool) {
 	}
 	return b.String(), true
 }
+
+// Drop deletes all topics of the engine, and then what it keeps of them: nothing of its prefix
+// is left on the server. The engine can only be closed after that. Nobody else may use it.
+func (e *Engine) Drop(ctx context.Context) error {
+	topics, err := e.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		if err := e.Delete(ctx, t.Name); err != nil && !errors.Is(err, consume.ErrNoTopic) {
+			return err
+		}
+	}
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	return e.fault(e.js.DeleteStream(ctx, e.topicsStream()))
+}

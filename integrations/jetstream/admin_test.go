@@ -95,3 +95,27 @@ func TestDecodeName(t *testing.T) {
 		}
 	}
 }
+
+// TestDrop: nothing of a prefix is left, and nothing of others is touched.
+func TestDrop(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+	other := open(t, Config{URL: e.URL(), Prefix: "demo-1"})
+	for _, name := range []string{"orders", "more"} {
+		ensure(t, other, consume.TopicSpec{Name: name, Partitions: 3})
+	}
+	if err := other.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	names := e.js.StreamNames(t.Context())
+	for name := range names.Name() {
+		left = append(left, name)
+	}
+	if err := names.Err(); err != nil || len(left) != 2 {
+		t.Errorf("streams are left: %q %v, want the topics and one partition of the other prefix", left, err)
+	}
+	if got, err := e.List(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("topics of the other prefix: %v %v", got, err)
+	}
+}
