@@ -101,6 +101,8 @@ func (c *Core) take(e Event) *partition {
 		c.viewed(e.View)
 	case *Reached:
 		return c.reach(e.Revision)
+	case *Several:
+		return c.several(e.Events)
 	case *Opened:
 		c.opened(e.Session)
 	case *LeaseLost:
@@ -116,6 +118,20 @@ func (c *Core) take(e Event) *partition {
 	}
 	c.lookAtAll()
 	return nil
+}
+
+// several takes events one after the other.
+func (c *Core) several(events []Event) *partition {
+	all := &c.nowhere
+	for _, e := range events {
+		switch p := c.take(e); {
+		case all == &c.nowhere:
+			all = p
+		case p != &c.nowhere && p != all:
+			all = nil
+		}
+	}
+	return all
 }
 
 // ofRun does something with a run, and returns its partition.

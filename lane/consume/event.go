@@ -43,6 +43,10 @@ type Recorded struct {
 	Fresh bool // read from the registry itself after a lost lease
 }
 
+// Several tells of some of [Viewed], [Recorded], [Reached] and [Answered], in their order. What is due
+// is decided once, after the last of them: with many cursors that is what costs.
+type Several struct{ Events []Event }
+
 // Partitioned tells that a topic has so many partitions. Rooms may name a room for each, whose members
 // are to be preferred.
 type Partitioned struct {
@@ -113,6 +117,7 @@ func (*Left) event()        {}
 func (*Viewed) event()      {}
 func (*Reached) event()     {}
 func (*Recorded) event()    {}
+func (*Several) event()     {}
 func (*Partitioned) event() {}
 func (*Resolved) event()    {}
 func (*Answered) event()    {}

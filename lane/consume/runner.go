@@ -148,8 +148,15 @@ func (r *Runner) loop(ctx context.Context) error {
 		case <-r.box.wake:
 			in := r.box.take()
 			r.checkLease() //nolint:contextcheck // before anything that was fetched is used; what it starts ends with the runner
-			for _, in := range in {
-				r.handle(in)
+			for len(in) > 0 {
+				told := ofRegistry(in)
+				if len(told) < 2 {
+					r.handle(in[0])
+					in = in[1:]
+					continue
+				}
+				r.step(&Several{told})
+				in = in[len(told):]
 			}
 		case <-stop:
 			stop = nil
@@ -170,6 +177,19 @@ type input struct {
 	event Event
 	timer *time.Timer // of a Fired: the timer that ran out
 	do    func()      // instead of an event
+}
+
+// ofRegistry are the events at the head of what came in that the registry told.
+func ofRegistry(in []input) (told []Event) {
+	for _, in := range in {
+		switch in.event.(type) {
+		case *Viewed, *Recorded, *Reached, *Answered:
+			told = append(told, in.event)
+		default:
+			return told
+		}
+	}
+	return told
 }
 
 func (r *Runner) handle(in input) {
