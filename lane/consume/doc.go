@@ -1,6 +1,16 @@
 // Package consume decides who consumes a colored message: exactly one member of the right
 // lane, whatever lanes start, stop or crash.
 //
+// A program consumes, and sends what is consumed elsewhere, like this:
+//
+//	c, err := consume.Run(ctx, src, lc, "orders", "billing", handle)
+//	out := consume.NewProducer(src, lc)
+//
+// where src is an engine, lc the process's connection to the control plane (laneclient's
+// Client), and handle is called with each message that is for the process's lane, its color
+// in the context. What is called and sent with that context has the same color. [Run] says
+// which topics failed messages go to, and the options what else can be said.
+//
 // A lane system whose lanes are consumer groups of their own has two positions in one log,
 // and loses or doubles what lies between them whenever a lane starts or stops. Here the
 // messages of every partition are split between cursors instead, and what moves is who runs
@@ -25,5 +35,6 @@
 // [NewMemoryRegistry] a registry beside it. Both are complete, and made for tests. Package
 // consumetest has the simulation and the checker by which all of this is shown to hold.
 //
-// The values of this package are for one goroutine at a time unless they say otherwise.
+// A [Consumer] and a [Producer] may be used from several goroutines at once; all other values
+// of this package are for one at a time unless they say otherwise.
 package consume

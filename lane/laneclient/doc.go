@@ -21,6 +21,11 @@
 //
 // What it refuses to do: guess. What is not in the view is not there.
 //
+// A Client is also what package consume needs of the control plane: its session is the one
+// that holds cursors, [Client.Views] tells a group's consumers of each other, and
+// [Client.Move] writes records and notes. In a process that consumes, a session that may have
+// run out is replaced by a new one and never used again.
+//
 // [API] is the plain side: single calls, typed by kind, without a session.
 //
 // Everything here may be used from several goroutines at once.
