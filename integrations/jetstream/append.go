@@ -104,13 +104,26 @@ func (e *Engine) partitionOf(m *consume.Message, n uint32) int32 {
 // appendRun appends to one partition, and tells those that wait.
 func (e *Engine) appendRun(ctx context.Context, p consume.Partition, ms []*consume.Message) error {
 	return e.found(ctx, p, func(l log) error {
-		out := make([]*nats.Msg, len(ms))
-		for i, m := range ms {
-			out[i] = encodeMessage(l, m)
+		var out, delayed []*nats.Msg
+		for _, m := range ms {
+			o := encodeMessage(l, m)
 			// Before anything is sent: others may share the commit.
-			if size, most := out[i].Size()+overheadBytes, int(e.nc.MaxPayload()); size > most {
+			if size, most := o.Size()+overheadBytes, int(e.nc.MaxPayload()); size > most {
 				return fmt.Errorf("to %s: a message takes %d bytes, the server takes at most %d", p, size, most)
 			}
+			if m.Delay > 0 && m.ID != "" {
+				delayed = append(delayed, o)
+			} else {
+				out = append(out, o)
+			}
+		}
+		for _, m := range delayed {
+			if err := e.appendDelayed(ctx, l, m); err != nil {
+				return err
+			}
+		}
+		if len(out) == 0 {
+			return nil
 		}
 		var err error
 		if e.cfg.Durability == Sync {
