@@ -50,6 +50,7 @@ type reader struct {
 // shell runs a line as a reader would type it, against the server of the test.
 func shell(ctx context.Context, s reader, dir, line string) (string, error) {
 	line = strings.ReplaceAll(line, ":7780", ":"+port(s.addresses["gateway"]))
+	line = strings.ReplaceAll(line, ":7781", ":"+port(s.addresses["inside"]))
 	command := exec.CommandContext(ctx, "bash", "-c", line)
 	command.Dir = dir
 	command.Env = append(os.Environ(), "LANEWAY_CONTROL="+s.url(), "PATH="+s.bin+":"+os.Getenv("PATH"), "TMPDIR="+dir)
@@ -149,5 +150,21 @@ func TestColoringGuide(t *testing.T) {
 	}
 	if len(lines) < 5 {
 		t.Errorf("the guide has %d lines to type, want 5 or more", len(lines))
+	}
+	asks := 0
+	for _, block := range indented(t, "docs/guides/coloring.md", "## Who would get it?") {
+		for _, line := range block {
+			asks++
+			want := "lane-instance"
+			if strings.Contains(line, "gren") {
+				want = "x-laneway-route: service=hello lane=- instance=base rule=trusted reason=unknown-color"
+			}
+			if out, err := shell(t.Context(), s, dir, line); err != nil || !strings.Contains(strings.ToLower(out), want) {
+				t.Errorf("%s printed %q, %v, want %q in it", line, out, err, want)
+			}
+		}
+	}
+	if asks != 3 {
+		t.Errorf("the guide asks %d times, want 3", asks)
 	}
 }

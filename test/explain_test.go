@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,5 +75,46 @@ func TestExplainAtEveryNode(t *testing.T) {
 		if e.Reason != "lane-instance" || len(e.Instances) != 1 || e.Instances[0].Name != "p1" || (node == "p1" || node == "o1") && e.Node != node {
 			t.Errorf("--at %s: %s, want p1 in green", at, out)
 		}
+	}
+}
+
+// A request that is not colored is told which rules were passed over and why.
+func TestExplainSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.must(t, "lane", "create", "blue")
+	const objects = `{kind: instances, name: fixed, service: order, endpoints: [{protocol: http, address: "127.0.0.1:1"}]}
+---
+{kind: rules, name: by-header, match: {header: {name: x-try, value: blue}}, lanes: [{lane: blue}]}
+---
+{kind: rules, name: fifth, match: {path: /}, key: "header:x-user", lanes: [{lane: blue, percent: 0.01}]}
+`
+	if stderr, status := s.applies(t, objects); status != 0 {
+		t.Fatal(stderr)
+	}
+	want := []laneclient.PassedRule{
+		{Name: "by-header", Reason: `header x-try is "blu", not "blue"`},
+		{Name: "fifth", Reason: `header x-user "1" is not in the 0.01 % of lane blue`},
+	}
+	ask := []string{"explain", "http", "--host", "order.lane.localhost", "--header", "x-user=1", "--header", "x-try=blu", "--header", "v-traffic-lane=blue"}
+	poll(t, 10*time.Second, func() error { // until the gateway has it
+		var e laneclient.Explanation
+		out := s.must(t, append(ask, "-o", "json")...)
+		if err := json.Unmarshal([]byte(out), &e); err != nil {
+			return err
+		}
+		if e.Color != "" || !slices.Equal(e.PassedOver, want) || e.Dropped == "" {
+			return fmt.Errorf("%s: want %v, and why the color is not believed", out, want)
+		}
+		return nil
+	})
+	table := s.must(t, ask...)
+	for _, p := range want {
+		if !strings.Contains(table, p.Name+": "+p.Reason+"\n") {
+			t.Errorf("no %s: %s in\n%s", p.Name, p.Reason, table)
+		}
+	}
+	if !strings.Contains(table, "a color came with the request") {
+		t.Errorf("nothing of the color that came along in\n%s", table)
 	}
 }

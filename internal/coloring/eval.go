@@ -23,37 +23,57 @@ func newEval(req *Request, jwt *JWTKeys) *eval {
 	return &eval{req: req, host: cleanHost(req.Host), jwt: jwt}
 }
 
-// matches reports whether all that a rule asks for is so.
-func (e *eval) matches(r *rule) bool {
+// ask is one thing that a rule may ask for.
+type ask int
+
+const (
+	askNothing ask = iota
+	askMethod
+	askHost
+	askPath
+	askSource
+	askHeader
+	askQuery
+	askCookie
+	askUser // that there is one
+	askUsers
+)
+
+// unmet is the first thing that a rule asks for and that is not so; askNothing: all is.
+func (e *eval) unmet(r *rule) ask {
 	if len(r.methods) > 0 && !slices.Contains(r.methods, e.req.Method) {
-		return false
+		return askMethod
 	}
 	if r.host != "" && !matchesHost(r.host, e.host) {
-		return false
+		return askHost
 	}
 	if r.path != "" && !hasPathPrefix(e.req.Path, r.path) {
-		return false
+		return askPath
 	}
 	if r.prefix.IsValid() && !r.prefix.Contains(e.req.Source.Unmap()) {
-		return false
+		return askSource
 	}
-	if r.header != nil && !e.has(fromHeader, r.header) ||
-		r.query != nil && !e.has(fromQuery, r.query) ||
-		r.cookie != nil && !e.has(fromCookie, r.cookie) {
-		return false
-	}
-	if r.user == nil {
-		return true
+	switch {
+	case r.header != nil && !e.has(fromHeader, r.header):
+		return askHeader
+	case r.query != nil && !e.has(fromQuery, r.query):
+		return askQuery
+	case r.cookie != nil && !e.has(fromCookie, r.cookie):
+		return askCookie
+	case r.user == nil:
+		return askNothing
 	}
 	user := e.first(*r.user)
 	if user == "" {
-		return false
+		return askUser
 	}
 	if r.users == nil {
-		return true
+		return askNothing
 	}
-	_, listed := r.users[user]
-	return listed
+	if _, listed := r.users[user]; !listed {
+		return askUsers
+	}
+	return askNothing
 }
 
 // has reports whether one of the named values is the wanted one, or any where none

@@ -79,17 +79,32 @@ func IsGRPC(method string, h http.Header) bool {
 // says so.
 func (t *Table) Explain(view *laneclient.View, req *Request, node string) *laneclient.Explanation {
 	d := t.Decide(view.Snapshot, req)
-	if d.Service == "" {
-		return &laneclient.Explanation{
-			Protocol: req.Protocol(), Color: string(d.Color), Rule: string(d.Rule), RuleName: d.RuleName,
-			Reason: string(lane.ReasonNone), Instances: []laneclient.Instance{}, Node: node, Revision: view.Revision,
-			Error: fmt.Sprintf("no route and no service has the host %q and the path %q: answered with 404; list them with `laneway route list`",
+	var e *laneclient.Explanation
+	if d.Service != "" {
+		e = view.Explain(d.Service, string(d.Color), req.Protocol(), node)
+	} else {
+		e = &laneclient.Explanation{
+			Protocol: req.Protocol(), Color: string(d.Color), Reason: string(lane.ReasonNone), Instances: []laneclient.Instance{},
+			Node: node, Revision: view.Revision, Error: fmt.Sprintf("no route and no service has the host %q and the path %q: answered with 404; `laneway service list` and `laneway route list` show what there is",
 				brief(req.Host), brief(req.Path)),
 		}
 	}
-	e := view.Explain(d.Service, string(d.Color), req.Protocol(), node)
 	e.Rule, e.RuleName = string(d.Rule), d.RuleName
+	e.Dropped = d.whyDropped()
+	e.PassedOver, e.MorePassedOver = t.rules.passedOver(view.Snapshot, req, &d)
 	return e
+}
+
+// whyDropped says why a color that came with a request is not believed; "": it is, or none
+// came.
+func (d *Decision) whyDropped() string {
+	switch {
+	case !d.Dropped:
+		return ""
+	case d.Malformed > 0:
+		return "what came as a color is no lane name"
+	}
+	return "a color came with the request, from a peer that is not among gateway.edge.trusted and without a good signature"
 }
 
 // brief bounds what of a peer's text an answer repeats.

@@ -47,6 +47,7 @@ type rule struct {
 	prefix  netip.Prefix
 	word    lane.Rule
 	lanes   []lane.Name
+	slots   []int  // how many each of them has
 	whole   bool   // one lane has it all: no key needed
 	runs    []span // who owns which slot
 	key     source
@@ -72,19 +73,31 @@ func compileRules(list []laneclient.Rule, jwt *JWTKeys) *rules {
 	t := &rules{all: list, jwt: jwt, sources: map[netip.Prefix][]int32{}, hosts: map[string][]int32{}, paths: map[string][]int32{}}
 	inUse := make([]*laneclient.Rule, 0, len(list))
 	for n := range list {
-		if r := &list[n]; Check(r, nil) == StatusOK && (jwt != nil || !needsToken(r)) {
+		if r := &list[n]; t.check(r, nil) == StatusOK {
 			inUse = append(inUse, r)
 		}
 	}
-	slices.SortStableFunc(inUse, func(a, b *laneclient.Rule) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortStableFunc(inUse, inOrder)
 	for n, src := range inUse {
 		r := compileRule(src)
 		t.list = append(t.list, r)
 		t.index(r, int32(n))
 	}
 	return t
+}
+
+// check is [Check] by the keys that there are.
+func (t *rules) check(r *laneclient.Rule, known func(lane.Name) bool) string {
+	status := Check(r, known)
+	if status == StatusOK && t.jwt == nil && needsToken(r) {
+		return "match.user.from: the gateway has no key to check tokens with; configure one, or use a header or cookie"
+	}
+	return status
+}
+
+// inOrder compares rules by who comes first.
+func inOrder(a, b *laneclient.Rule) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
 }
 
 // needsToken reports whether a rule reads a claim of a token.
@@ -124,6 +137,7 @@ func (r *rule) compileShares(src *laneclient.Rule) {
 		r.lanes = append(r.lanes, lane.Name(s.Lane))
 		shares[n] = slotsFor(percentOf(s))
 	}
+	r.slots = shares
 	if len(shares) == 1 && shares[0] >= slotCount {
 		r.whole = true
 		return
@@ -229,14 +243,20 @@ func (t *rules) apply(dir *lane.Snapshot, req *Request, d *Decision) {
 			return
 		}
 		r := t.list[n]
-		if !e.matches(r) {
+		if e.unmet(r) != askNothing {
 			continue
 		}
-		if color := e.share(r); color != lane.Baseline && (color.Strict() || exists(dir, color)) {
+		if color := e.share(r); gives(dir, color) {
 			d.Color, d.Rule, d.RuleName = color, r.word, r.name
 			return
 		}
 	}
+}
+
+// gives reports whether a rule gives a color, which is that of a lane that is there, or of
+// a strict one.
+func gives(dir *lane.Snapshot, color lane.Name) bool {
+	return color != lane.Baseline && (color.Strict() || exists(dir, color))
 }
 
 // candidates lists the places of rules that may match, in ascending lists.

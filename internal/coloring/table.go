@@ -101,10 +101,7 @@ func (t *Table) Statuses(dir *lane.Snapshot) map[string]string {
 	out := make(map[string]string, len(t.rules.all))
 	for n := range t.rules.all {
 		r := &t.rules.all[n]
-		out[r.Name] = Check(r, known)
-		if out[r.Name] == StatusOK && t.rules.jwt == nil && needsToken(r) {
-			out[r.Name] = "match.user.from: the gateway has no key to check tokens with; configure one, or use a header or cookie"
-		}
+		out[r.Name] = t.rules.check(r, known)
 	}
 	return out
 }

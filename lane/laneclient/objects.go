@@ -260,19 +260,32 @@ func (p *Problem) Error() string {
 	return s
 }
 
+// PassedRule is a coloring rule that gave a request no color, and why it did not, for
+// people.
+type PassedRule struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
 // Explanation is the answer to GET /v1/explain: who would get a call, and why, by
 // the snapshot of the process that was asked.
 type Explanation struct {
-	Service   string     `json:"service"`
-	Protocol  string     `json:"protocol"`
-	Color     string     `json:"color"`
-	Rule      string     `json:"rule,omitempty"` // what gave the color (explain http)
-	RuleName  string     `json:"rule_name,omitempty"`
-	Lane      string     `json:"lane"`
-	Reason    string     `json:"reason"`
-	Instances []Instance `json:"instances"`
-	Error     string     `json:"error,omitempty"`
-	Note      string     `json:"note,omitempty"` // what else to know of the answer
-	Node      string     `json:"node"`
-	Revision  uint64     `json:"revision"`
+	Service  string `json:"service"`
+	Protocol string `json:"protocol"`
+	Color    string `json:"color"`
+	Rule     string `json:"rule,omitempty"` // what gave the color (explain http)
+	RuleName string `json:"rule_name,omitempty"`
+	// Dropped says why a color that came with the request is not believed (explain http).
+	Dropped string `json:"dropped,omitempty"`
+	// PassedOver are the rules that gave no color before one did, or all, in their order,
+	// and MorePassedOver how many there are beyond those (explain http).
+	PassedOver     []PassedRule `json:"passed_over,omitempty"`
+	MorePassedOver int          `json:"more_passed_over,omitempty"`
+	Lane           string       `json:"lane"`
+	Reason         string       `json:"reason"`
+	Instances      []Instance   `json:"instances"`
+	Error          string       `json:"error,omitempty"`
+	Note           string       `json:"note,omitempty"` // what else to know of the answer
+	Node           string       `json:"node"`
+	Revision       uint64       `json:"revision"`
 }
