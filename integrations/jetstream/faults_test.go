@@ -335,5 +335,12 @@ func tryCluster(t *testing.T) (urls string) {
 		}
 		return false
 	})
+	eventually(t, "the cluster places three replicas", func() bool { // it may know of all, and not yet that they are there
+		e, err := Open(t.Context(), Config{URL: urls[1:], Replicas: 3, Prefix: "first"})
+		if err != nil {
+			return false
+		}
+		return e.Close() == nil
+	})
 	return urls[1:]
 }
