@@ -35,11 +35,25 @@ type tail struct {
 	bounds  Bounds
 	reading int       // reads of everything that are under way
 	ended   time.Time // when the last one ended
+	still   *time.Timer
 	waiting map[lane.Name][]chan struct{}
 }
 
 func newTail(src Source, p Partition) *tail {
-	return &tail{src: src, p: p, last: map[lane.Name]int64{}, waiting: map[lane.Name][]chan struct{}{}}
+	t := &tail{src: src, p: p, last: map[lane.Name]int64{}, waiting: map[lane.Name][]chan struct{}{}}
+	t.still = time.AfterFunc(tailPatience, t.stands)
+	t.still.Stop()
+	return t
+}
+
+// stands sends away the colors that wait where main does not read on. One timer for all of
+// them: a hundred that look by themselves cost more than the messages that they wait for.
+func (t *tail) stands() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reading == 0 {
+		t.wakeAll()
+	}
 }
 
 // read is Source.Read for a cursor; cached says that the batch was read before. The first
@@ -58,14 +72,9 @@ func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first b
 		if wait == nil {
 			return b, true, nil
 		}
-		patience := time.NewTimer(tailPatience)
 		select {
 		case <-wait:
-			patience.Stop()
-		case <-patience.C: // is main reading on still?
-			t.forget(f.Color, wait)
 		case <-ctx.Done():
-			patience.Stop()
 			t.forget(f.Color, wait)
 			if b, ok := t.none(from, f.Color); ok {
 				return b, true, nil
@@ -80,12 +89,15 @@ func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first b
 func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error) {
 	t.mu.Lock()
 	t.reading++
+	t.still.Stop()
 	t.mu.Unlock()
 	b, err := t.src.Read(ctx, t.p, from, Filter{All: true}, most)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reading--
-	t.ended = time.Now()
+	if t.ended = time.Now(); t.reading == 0 {
+		t.still.Reset(tailPatience)
+	}
 	if err == nil {
 		t.keep(from, &b)
 	}
@@ -159,7 +171,7 @@ func (t *tail) have(from int64, color lane.Name, most int) (b Batch, wait chan s
 		}
 		return t.pick(from, color, most), nil, true
 	}
-	if t.reading == 0 && time.Since(t.ended) > tailPatience {
+	if t.reading == 0 && time.Since(t.ended) >= tailPatience {
 		if from < t.next {
 			return Batch{Next: t.next, Bounds: t.bounds}, nil, true
 		}
