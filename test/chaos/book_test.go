@@ -17,6 +17,7 @@ import (
 const (
 	lineBegun    = 'b' // a message was handed out: number, partition, offset, color, lane, redelivered, value
 	lineSettled  = 's' // the consumer is done with it: number, partition, offset
+	lineFailed   = 'f' // it could not be worked on: the same
 	lineReturned = 'r' // the consumer gave it back, or lost it with its cursor: the same
 	lineLasts    = 'l' // the session was renewed, or is new: session
 	lineLost     = 'x' // the session may have run out: session
@@ -91,7 +92,7 @@ func parseEntry(line string) (entry, error) {
 		return entry{}, err
 	}
 	e := entry{letter: fields[0][0], at: time.Unix(0, at), fields: fields[2:]}
-	want := map[byte]int{lineBegun: 7, lineSettled: 3, lineReturned: 3, lineLasts: 1, lineLost: 1, lineJoined: 2, lineEnded: 0, lineAcked: 3}
+	want := map[byte]int{lineBegun: 7, lineSettled: 3, lineFailed: 3, lineReturned: 3, lineLasts: 1, lineLost: 1, lineJoined: 2, lineEnded: 0, lineAcked: 3}
 	if n, ok := want[e.letter]; !ok || n != len(e.fields) {
 		return entry{}, fmt.Errorf("line %q has %d fields", line, len(e.fields))
 	}

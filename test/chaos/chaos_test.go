@@ -57,8 +57,8 @@ func runPlan(t *testing.T, p plan) {
 	t.Logf("seed %d, in %s", p.seed, folder)
 	s := newSite(t, folder)
 	engine := openLog(t, s)
-	for topic, n := range map[string]int32{ordersTopic: partitions, auditTopic: moreParts} {
-		if err := engine.Ensure(t.Context(), consume.TopicSpec{Name: topic, Partitions: n}); err != nil {
+	for topic, l := range logs() {
+		if err := engine.Ensure(t.Context(), consume.TopicSpec{Name: topic, Partitions: l.partitions}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -183,13 +183,12 @@ func openLog(t *testing.T, s *site) *jetstream.Engine {
 	return e
 }
 
-// allPartitions are those of both topics.
-func allPartitions() (out []consume.Partition) {
-	for i := range int32(partitions) {
-		out = append(out, consume.Partition{Topic: ordersTopic, Index: i})
-	}
-	for i := range int32(moreParts) {
-		out = append(out, consume.Partition{Topic: auditTopic, Index: i})
+// sentTo are the partitions that producers send to.
+func sentTo() (out []consume.Partition) {
+	for topic, l := range logs() {
+		for i := range l.partitions {
+			out = append(out, consume.Partition{Topic: topic, Index: i})
+		}
 	}
 	return out
 }
@@ -199,7 +198,7 @@ func allPartitions() (out []consume.Partition) {
 func (c *chaos) drain(engine *jetstream.Engine) {
 	c.t.Helper()
 	want := 0
-	for _, p := range allPartitions() {
+	for _, p := range sentTo() {
 		b, err := engine.Bounds(c.t.Context(), p)
 		if err != nil {
 			c.t.Fatal(err)
@@ -207,21 +206,29 @@ func (c *chaos) drain(engine *jetstream.Engine) {
 		want += int(b.End - b.First)
 	}
 	c.tellStory("%d messages are to be settled, %d are", want, c.progress.total)
-	last, at := c.progress.total, time.Now()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for c.progress.total < want {
-		<-tick.C
-		c.pump()
-		if c.progress.total > last {
-			last, at = c.progress.total, time.Now()
+	last, at := -1, time.Now()
+	for {
+		done, missing := c.progress.total, want-c.progress.total
+		if missing <= 0 {
+			f, err := readFailed(c.t.Context(), engine)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			done, missing = f.outstanding(c.progress)
+			done += c.progress.total
 		}
-		if time.Since(at) > *patienceFlag {
-			c.tellStory("no more are settled than %d of %d", c.progress.total, want)
+		switch {
+		case missing <= 0:
+			c.tellStory("all are settled")
+			return
+		case done > last:
+			last, at = done, time.Now()
+		case time.Since(at) > *patienceFlag:
+			c.tellStory("%d are not settled, and nothing happens", missing)
 			return
 		}
+		c.pass(time.Second)
 	}
-	c.tellStory("all are settled")
 }
 
 // keptFolder is a folder of the run, which stays if the run fails.

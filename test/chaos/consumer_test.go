@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,6 +67,7 @@ func beConsumer(s consumerSettings) error {
 	for _, g := range s.Groups {
 		options := []consume.Option{
 			consume.WithLog(log), consume.WithHandoverTimeout(handover), consume.WithOrdered(g.Ordered), consume.WithWindow(s.Window, 0),
+			consume.WithRetries(retries()...),
 		}
 		if s.Concurrency > 0 {
 			options = append(options, consume.WithConcurrency(s.Concurrency))
@@ -104,9 +107,23 @@ func handler(b *book, delay time.Duration) consume.Handler {
 			b.over(lineReturned, n, d)
 			return consume.ErrReturn
 		}
+		if fails(d.Message) {
+			b.over(lineFailed, n, d)
+			return errors.New("this one fails")
+		}
 		b.over(lineSettled, n, d)
 		return nil
 	}
+}
+
+// retries are the delays of messages that fail.
+func retries() []time.Duration { return []time.Duration{time.Second, 3 * time.Second} }
+
+// fails reports whether a message fails at this try: one in 50 once, one in 250 always.
+func fails(m *consume.Message) bool {
+	_, number, _ := strings.Cut(string(m.Value), ":")
+	n, err := strconv.Atoi(number)
+	return err == nil && (n%250 == 0 || n%50 == 0 && m.Attempt == 0)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

@@ -35,6 +35,8 @@ type verdict struct {
 	stops     int      // of lanes with enough messages unread
 	sessions  int      // that were lost, or may have been
 	twiceSent int      // messages that are in the log more than once
+	retried   int      // messages in retry topics
+	dead      int      // in dead-letter topics
 	first     time.Time
 	last      time.Time
 	still     int                        // messages of the group that holds still, handed out while the registry was gone
@@ -65,7 +67,7 @@ func (c *chaos) judge(engine *jetstream.Engine, gone span) verdict {
 	ledger := consumetest.NewLedger(consumetest.LedgerConfig{Parents: parents(), NotesWithin: notesWithin})
 	log := map[place]*logged{}
 	copies := map[string]int{}
-	for _, p := range allPartitions() {
+	for _, p := range sentTo() {
 		err := readLog(c.t.Context(), engine, p, func(m *consume.Message) {
 			ledger.Logged(m)
 			log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value), at: m.Time}
@@ -84,6 +86,16 @@ func (c *chaos) judge(engine *jetstream.Engine, gone span) verdict {
 		v.more = append(v.more, fmt.Sprintf("%d messages are in the log more than once, though they had IDs", v.twiceSent))
 	}
 	c.checkAcked(&v, copies)
+	tries, err := readFailed(c.t.Context(), engine)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, m := range tries.retried {
+		ledger.Logged(m)
+		log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value), at: m.Time}
+	}
+	v.retried, v.dead = len(tries.retried), len(tries.dead)
+	v.more = append(v.more, tries.check(c.progress.failed)...)
 	books, err := filepath.Glob(filepath.Join(c.folder, "books", "*.*"))
 	if err != nil {
 		c.t.Fatal(err)
@@ -158,13 +170,14 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 			}
 			// When they have lost their sessions, and what was handed out before is over.
 			if e.at.After(gone.from.Add(sessionTTL+sessionMargin)) && e.at.Before(gone.to) {
-				if at.p.Topic == auditTopic {
+				switch at.p.Topic {
+				case auditTopic:
 					v.still++
-				} else {
+				case ordersTopic:
 					v.went[at.p] = true
 				}
 			}
-		case lineSettled:
+		case lineSettled, lineFailed:
 			handlings[open[e.number()]].Settled = e.at
 		case lineReturned:
 			handlings[open[e.number()]].Returned = true
@@ -267,9 +280,9 @@ func (c *chaos) summarize(v *verdict) {
 	for _, k := range slices.Sorted(maps.Keys(c.counts)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, c.counts[k]))
 	}
-	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %s",
+	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %d retries, %d dead; %s",
 		v.Messages, v.Colored, v.Handlings, v.last.Sub(v.first).Round(time.Second), v.Redelivered, len(c.kills), v.stops, len(c.laneStops), leastUnread,
-		v.sessions, strings.Join(faults, ", "))
+		v.sessions, v.retried, v.dead, strings.Join(faults, ", "))
 }
 
 // report prints all that there is of the messages that were found.

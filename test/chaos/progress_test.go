@@ -12,7 +12,8 @@ type progress struct {
 	books   map[string]*following // by life
 	settled map[consume.Partition]bits
 	colors  map[lane.Name]int // messages that are settled, by color
-	total   int
+	total   int               // of those that producers have sent
+	failed  map[place]bool
 }
 
 // following is a book that is being written.
@@ -25,7 +26,7 @@ type following struct {
 }
 
 func newProgress() *progress {
-	return &progress{books: map[string]*following{}, settled: map[consume.Partition]bits{}, colors: map[lane.Name]int{}}
+	return &progress{books: map[string]*following{}, settled: map[consume.Partition]bits{}, colors: map[lane.Name]int{}, failed: map[place]bool{}}
 }
 
 // follow reads a book, too, from now on.
@@ -49,11 +50,14 @@ func (p *progress) take(b *following, e *entry) {
 		b.open[e.number()] = undash(e.fields[3])
 	case lineReturned:
 		delete(b.open, e.number())
-	case lineSettled:
+	case lineSettled, lineFailed:
 		color, at := b.open[e.number()], e.place()
 		delete(b.open, e.number())
 		set := p.settled[at.p]
-		if set.add(at.offset) {
+		if e.letter == lineFailed {
+			p.failed[at] = true
+		}
+		if _, first := logs()[at.p.Topic]; set.add(at.offset) && first {
 			p.total++
 			p.colors[color]++
 		}

@@ -40,6 +40,17 @@ const (
 	auditTopic, auditGroup   = "audit", "ledger"
 )
 
+// logs are the topics that producers send to, each with its group and partitions.
+func logs() map[string]struct {
+	group      string
+	partitions int32
+} {
+	return map[string]struct {
+		group      string
+		partitions int32
+	}{ordersTopic: {ordersGroup, partitions}, auditTopic: {auditGroup, moreParts}}
+}
+
 // parents are the lanes that there are.
 func parents() map[lane.Name]lane.Name {
 	return map[lane.Name]lane.Name{"green": "", "green-kid": "green", "blue": "", "red": "blue", "strict-load": ""}
