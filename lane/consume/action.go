@@ -35,7 +35,8 @@ type Dispatch struct {
 	Cursor lane.Name
 	Lane   lane.Name // whose member; zero: the baseline
 	*Message
-	// Redelivered: it may have been dispatched before.
+	// Redelivered: it may have been dispatched before. After a holder was lost that is said of all
+	// below the end of the log as the next one's first read shows it.
 	Redelivered bool
 	Reason      lane.Reason
 }
@@ -118,8 +119,10 @@ type Alarm struct {
 	Kind      AlarmKind
 	Partition Partition
 	Cursor    lane.Name
-	From      int64 // AlarmRetention: offsets from From on,
-	Count     int64 // so many of them (messages of other cursors may be among them); AlarmHandover: messages in flight
+	// AlarmRetention: the offsets from From on, so many of them, are gone; there is an alarm for each
+	// stretch. Ahead of the position messages of other cursors may be among them.
+	From  int64
+	Count int64 // AlarmHandover: messages in flight
 }
 
 // Moved tells that moves that were proposed have taken place.

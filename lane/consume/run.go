@@ -167,14 +167,24 @@ func (c *Core) missing(r *run, first int64) {
 	for n < len(r.redo) && r.redo[n] < first {
 		n++
 	}
-	if n > 0 {
-		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(n)})
-		r.redo = r.redo[n:]
-		r.changed = true
-	}
+	c.lostLeft(r, n)
 	if from := max(r.pos, r.seen); first > from && len(r.redo) == 0 {
 		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: from, Count: first - from})
 		r.seen = first
+	}
+}
+
+// lostLeft gives up the first n of what was left, which are not in the log any more: an alarm for each
+// stretch of offsets, since what lies between was settled.
+func (c *Core) lostLeft(r *run, n int) {
+	for len(r.redo) > 0 && n > 0 {
+		to := 1
+		for to < n && r.redo[to] == r.redo[to-1]+1 {
+			to++
+		}
+		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(to)})
+		r.redo, n = r.redo[to:], n-to
+		r.changed = true
 	}
 }
 
@@ -235,11 +245,7 @@ func (c *Core) exhausted(r *run) {
 	for n < len(r.redo) && r.redo[n] < r.seen { // examined, and not there any more
 		n++
 	}
-	if n > 0 {
-		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(n)})
-		r.redo = r.redo[n:]
-		r.changed = true
-	}
+	c.lostLeft(r, n)
 	if len(r.redo) == 0 {
 		r.setPos(min(r.seen, r.limit()))
 	}

@@ -71,3 +71,115 @@ func TestCheckerForgetsNoColor(t *testing.T) {
 		}
 	}
 }
+
+// featureSeeds are enough, since what is left out does not occur at all.
+const featureSeeds = 40
+
+// TestBlindToAFeature leaves one feature out of the simulation at a time, and demands that the
+// bounds which stand for it are missed.
+func TestBlindToAFeature(t *testing.T) {
+	strict := func(p *plan) { p.without(lane.Name.Strict) }
+	groups := func(change func(*consume.Config)) func(*plan) {
+		return func(p *plan) {
+			for i := range p.groups {
+				change(&p.groups[i])
+			}
+		}
+	}
+	start := groups(func(c *consume.Config) { c.Start = consume.Start{} })
+	for _, c := range []struct {
+		name   string
+		edit   func(*plan)
+		bounds []string
+	}{
+		{"no strict lanes", strict, []string{
+			string(FeatureStrict), "verdict on strict", "bury strict-lane-ended", "move take: strict-lane-is-over",
+		}},
+		{"no strict color without a lane", func(p *plan) { p.without(func(l lane.Name) bool { return l == strictNone }) }, []string{
+			"verdict on strict without a lane",
+		}},
+		{"no color without a lane", func(p *plan) { p.without(func(l lane.Name) bool { return l == noLane }) }, []string{
+			string(FeatureNoLane), "verdict on without a lane",
+		}},
+		{"no parents", func(p *plan) {
+			for i := range p.parents {
+				p.parents[i] = -1
+			}
+		}, []string{string(FeatureParent)}},
+		{"no stuck lane", func(p *plan) { p.stuck = nil }, []string{string(FeatureProbe)}},
+		{"no gaps", func(p *plan) { p.gaps = 0 }, []string{string(FeatureGap)}},
+		{"no filter in the engine", func(p *plan) { p.filters = false }, []string{string(FeatureFilter)}},
+		{"every engine knows copies", func(p *plan) { p.dedups = true }, []string{string(FeatureCopy)}},
+		{"no engine knows copies", func(p *plan) { p.dedups = false }, []string{string(FeatureKnownCopy)}},
+		{"always a baseline in the end", func(p *plan) { p.bareEnd = false }, []string{string(FeatureBareEnd)}},
+		{"all are up in the end", func(p *plan) { p.downInEnd = false }, []string{string(FeatureDownInEnd)}},
+		{"one group", func(p *plan) {
+			p.groups = p.groups[:1]
+			for i, ms := range p.procs {
+				p.procs[i] = slices.DeleteFunc(ms, func(m memberPlan) bool { return m.group > 0 })
+			}
+		}, []string{string(FeatureSecondGroup)}},
+		{"one topic", func(p *plan) {
+			for i := range p.groups {
+				p.groups[i].Topics = p.groups[i].Topics[:1]
+			}
+			for i := range p.procs {
+				for j := range p.procs[i] {
+					p.procs[i][j].topics = []int{0}
+				}
+			}
+		}, []string{string(FeatureSecondTopic)}},
+		{"all begin at the first offset", start, []string{string(FeatureLatest), string(FeatureTime), string(FeatureOffset)}},
+		{"no filter of a group", groups(func(c *consume.Config) { c.Filter = nil }), []string{string(FeatureForeign)}},
+		{"no ordered group", groups(func(c *consume.Config) { c.Ordered = false }), []string{string(FeatureOrdered)}},
+		{"no retries", groups(func(c *consume.Config) { c.RetryDelays = nil }), []string{string(FeatureRetry)}},
+		{"all groups hold", groups(func(c *consume.Config) { c.OnLoss = consume.LossHold }), []string{
+			string(FeatureLost), string(FeatureLostProbe), "fault lost-continue",
+		}},
+		{"nothing is given back", func(p *plan) { p.rates.giveBack = 0 }, []string{string(FeatureGivenBack)}},
+		{"nothing fails", func(p *plan) { p.rates.fail = 0 }, []string{
+			string(FeatureFailed), string(FeatureRetry), "bury attempts-used-up",
+		}},
+		{"no pause", func(p *plan) {
+			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opGroupPause })
+		}, []string{string(FeaturePaused)}},
+		{"no reset", func(p *plan) {
+			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opReset })
+		}, []string{"move reset: reset", "move release: reset"}},
+		{"no grace", func(p *plan) { p.graceless = true }, []string{string(FeatureGrace)}},
+		{"nobody stops", func(p *plan) {
+			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opStop })
+		}, []string{"move release: stopping"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cover, bad := sweep(1, featureSeeds, Config{edit: c.edit})
+			if bad != nil {
+				t.Fatalf("seed %d: %s", bad.Seed, bad.Violation)
+			}
+			thin := cover.Thin(1, 1)
+			for _, b := range c.bounds {
+				if !slices.ContainsFunc(thin, func(s string) bool { return strings.HasPrefix(s, b+": 0 times") }) {
+					t.Errorf("%q is not missed, but %s", b, strings.Join(thin, "; "))
+				}
+			}
+		})
+	}
+}
+
+// without leaves out lanes and colors.
+func (p *plan) without(is func(lane.Name) bool) {
+	p.colors = slices.DeleteFunc(p.colors, is)
+	for i := len(p.lanes) - 1; i >= 0; i-- {
+		if is(p.lanes[i]) { // none is a parent
+			p.lanes = slices.Delete(p.lanes, i, i+1)
+			p.parents, p.up = slices.Delete(p.parents, i, i+1), slices.Delete(p.up, i, i+1)
+		}
+	}
+	for i, ms := range p.procs {
+		p.procs[i] = slices.DeleteFunc(ms, func(m memberPlan) bool { return is(m.lane) })
+	}
+	if p.stuck != nil && is(*p.stuck) {
+		p.stuck = nil
+	}
+}

@@ -1,6 +1,7 @@
 package consumetest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +32,7 @@ type checker struct {
 
 // checkCounts are figures for coverage.
 type checkCounts struct {
-	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, dispatches, lost int
+	takesWithLeft, mergesWithLeft, lossyTakes, zombies, redelivered, dispatches, foreign int
 }
 
 type checkGroup struct {
@@ -51,7 +52,7 @@ type actor struct {
 	policy   consume.LossPolicy
 	sessions []string // that it had, the present one last
 	lost     bool
-	said     bool // that it is
+	owes     consume.AlarmKind // what it has to say before it is told of anything else
 	cursors  map[uint64]lane.Name
 	wrote    map[uint64]consume.Partition
 	asked    map[uint64]*term
@@ -64,12 +65,22 @@ type actor struct {
 	runs     map[uint64]*checkPart // which partition a run reads
 	fetching map[uint64]bool
 	running  map[cursorAt]uint64 // the runs that were not given up
+	stopping bool
+	// Of the notes: since when cursors have moved that no note was proposed of, the oldest of
+	// those at most, and how many writes of a partition are not answered.
+	unnoted  map[cursorAt]time.Duration
+	oldest   time.Duration
+	underWay map[consume.Partition]int
 }
 
 // cursorAt is one cursor of a partition.
 type cursorAt struct {
 	p      consume.Partition
 	cursor lane.Name
+}
+
+func (c cursorAt) compare(o cursorAt) int {
+	return cmp.Or(cmp.Compare(c.p.Topic, o.p.Topic), cmp.Compare(c.p.Index, o.p.Index), cmp.Compare(c.cursor, o.cursor))
 }
 
 // checkPart is one partition as one group reads it.
@@ -89,8 +100,11 @@ type checkPart struct {
 	alarms   [][2]int64            // what is gone, by what was said
 	losses   int
 	start    int64
-	doubtEnd int64              // a first dispatch at or above it is not flagged
-	open     map[lane.Name]bool // cursors of a lost holder whose next one has not seen the end
+	low      int64 // all below it was deleted by retention
+	// Of cursors whose holder was lost: where the log ended when the next one looked first, and
+	// whether it has not looked yet. A first dispatch at or above the end is not flagged.
+	doubtEnd map[lane.Name]int64
+	open     map[lane.Name]bool
 	overs    map[lane.Name]bool // strict colors that were buried with good reason
 }
 
@@ -115,8 +129,8 @@ type fate struct {
 	settled bool
 	gone    bool // deleted, or before the group's start
 	unread  bool // it was deleted by retention
-	maybe   bool // dispatched before a reset, perhaps
 	foreign bool // the group's filter does not want it
+	doubt   bool // it was there when a holder was lost that had not noted it
 	hands   []handed
 }
 
@@ -180,7 +194,7 @@ func (g *checkGroup) part(id consume.Partition) *checkPart {
 	if p == nil {
 		p = &checkPart{
 			g: g, id: id, notes: map[lane.Name]*consume.Note{}, terms: map[lane.Name]*term{},
-			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{}, open: map[lane.Name]bool{},
+			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{}, open: map[lane.Name]bool{}, doubtEnd: map[lane.Name]int64{},
 		}
 		g.parts[id] = p
 		g.order = append(g.order, p)
@@ -209,7 +223,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
+		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a
@@ -227,6 +241,9 @@ func (k *checker) appended(m *consume.Message) {
 		}
 		f := &fate{msg: m, permit: true, foreign: g.cfg.Filter != nil && !g.cfg.Filter(m)}
 		p.messages = append(p.messages, f)
+		if f.foreign {
+			k.counts.foreign++
+		}
 		if p.noted(f) && !f.exempt() {
 			k.fail("I1", "%s: message %d is new, and the note of its cursor says that it is settled", p.name(), m.Offset)
 		}
@@ -265,9 +282,12 @@ func (k *checker) deleted(id consume.Partition, from, to int64, retention bool) 
 		}
 		for _, f := range p.messages {
 			if f.msg.Offset >= from && f.msg.Offset < to {
-				f.unread = retention && !f.exempt()
+				f.unread = f.unread || retention && !f.exempt()
 				f.gone = true
 			}
+		}
+		if retention {
+			p.low = max(p.low, to)
 		}
 	}
 }
@@ -348,8 +368,7 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 	case consume.AlarmNoNote:
 		k.fail("ALARM", "%s says that %s has no note or no record, and nobody took one away", a.name, al.Partition)
 	case consume.AlarmRetention:
-		p := k.groups[a.group].part(al.Partition)
-		p.alarms = append(p.alarms, [2]int64{al.From, al.From + al.Count})
+		k.saidMissing(a, al)
 	case consume.AlarmTruncated:
 		p := k.groups[a.group].part(al.Partition)
 		if !p.broken {
@@ -357,9 +376,65 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 		}
 		p.alarmed = true
 		a.halted[al.Partition] = true
-	case consume.AlarmRegistry:
-		a.said = true
-	case consume.AlarmRegistryBack, consume.AlarmHandover:
+	case consume.AlarmRegistry, consume.AlarmRegistryBack:
+		if a.owes != al.Kind {
+			k.fail("ALARM", "%s says %s, and it is not so", a.name, al.Kind)
+		}
+		a.owes = ""
+	case consume.AlarmHandover:
+		p := k.groups[a.group].part(al.Partition)
+		if n, more := p.with(a, a.running[cursorAt{p.id, al.Cursor}]); al.Count < int64(max(n, 1)) || al.Count > int64(n+more) {
+			k.fail("ALARM", "%s says that %d messages of cursor %q of %s were cut off, and there are %d", a.name, al.Count, al.Cursor, p.name(), n)
+		}
+	}
+}
+
+// saidMissing checks an alarm of what retention deleted: every offset of it is gone, and none of
+// the cursor's own was settled already.
+func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
+	p := k.groups[a.group].part(al.Partition)
+	to := al.From + al.Count
+	p.alarms = append(p.alarms, [2]int64{al.From, to})
+	if p.broken {
+		return
+	}
+	if al.From < 0 || al.Count < 1 || to > p.low {
+		k.fail("ALARM", "%s says that %d messages of %s were deleted from %d on, and %d is there", a.name, al.Count, p.name(), al.From, p.low)
+		return
+	}
+	if h, _ := holderOf(p.record, al.Cursor); !slices.Contains(a.sessions, h.Session) {
+		return // it was cut off, and knows an older note
+	}
+	for _, f := range p.messages {
+		if o := f.msg.Offset; o >= al.From && o < to && owning(p.record, f.msg) == al.Cursor && f.settled && p.noted(f) {
+			k.fail("ALARM", "%s says that %s was deleted unread, and it was settled before", a.name, describe(f.msg))
+			return
+		}
+	}
+}
+
+// with counts what a run of an actor's has with consumers or on its way to another topic, and
+// what more it may believe to have: a reset by somebody else cut it off.
+func (p *checkPart) with(a *actor, run uint64) (n, more int) {
+	for _, f := range p.messages {
+		for i := range f.hands {
+			h := &f.hands[i]
+			switch {
+			case h.by != a || h.run != run:
+			case h.state == inFlight || h.state == storing:
+				n++
+			case h.state == cut:
+				more++
+			}
+		}
+	}
+	return n, more
+}
+
+// stepped is told that a Core has done all that follows from an event.
+func (k *checker) stepped(a *actor) {
+	if a.owes != "" {
+		k.fail("ALARM", "%s does not say %s", a.name, a.owes)
 	}
 }
 
@@ -419,39 +494,54 @@ func (k *checker) resolved(group int, id consume.Partition, offset int64) {
 
 // told is told of every event before its Core is.
 func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
+	k.keepsNotes(a, now)
 	switch e := e.(type) {
 	case *consume.Fetched:
 		delete(a.fetching, e.Run)
 		if p := a.runs[e.Run]; p != nil && !e.Failed {
 			c := a.cursors[e.Run]
-			if t := a.asked[e.Run]; len(p.open) > 0 {
-				p.doubtEnd = max(p.doubtEnd, e.Bounds.End)
-				if t != nil && t == p.terms[c] && slices.Contains(a.sessions, t.session) {
-					delete(p.open, c)
-				}
+			for open := range p.open {
+				p.doubtEnd[open] = max(p.doubtEnd[open], e.Bounds.End)
+			}
+			if t := a.asked[e.Run]; p.open[c] && t != nil && t == p.terms[c] && slices.Contains(a.sessions, t.session) {
+				delete(p.open, c)
 			}
 		}
 	case *consume.Answered:
-		if id, sent := a.wrote[e.Write]; sent && e.Outcome == consume.Conflict {
+		id, sent := a.wrote[e.Write]
+		if sent && e.Outcome == consume.Conflict {
 			a.learned[id] = max(a.learned[id], e.Revision)
+		}
+		if sent && e.Outcome != consume.Doubt {
+			a.underWay[id]--
+			a.again(&id, now)
 		}
 	case *consume.Recorded:
 		a.learned[e.Partition] = max(a.learned[e.Partition], e.Revision)
 	case *consume.Viewed:
 		k.viewed(a, now, e.View)
 	case *consume.LeaseLost:
-		a.lost, a.said = true, false
+		if !a.lost && len(a.sessions) > 0 {
+			a.owes = consume.AlarmRegistry
+		}
+		a.lost = true
 	case *consume.Opened:
+		if a.lost {
+			a.owes = consume.AlarmRegistryBack
+		}
 		a.lost = false
+		a.again(nil, now)
+	case *consume.Stop:
+		a.stopping = true
 	case *consume.Settled:
-		k.spoke(a, e.Run, e.Offset, done)
+		k.spoke(a, now, e.Run, e.Offset, done)
 	case *consume.Returned:
-		k.spoke(a, e.Run, e.Offset, given)
+		k.spoke(a, now, e.Run, e.Offset, given)
 	case *consume.Failed:
 		if k.retries(a, e) {
-			k.spoke(a, e.Run, e.Offset, storing)
+			k.spoke(a, now, e.Run, e.Offset, storing)
 		} else {
-			k.spoke(a, e.Run, e.Offset, given)
+			k.spoke(a, now, e.Run, e.Offset, given)
 		}
 	}
 }
@@ -500,7 +590,7 @@ func (k *checker) withConsumer(a *actor, run uint64, offset int64) (*checkPart, 
 }
 
 // spoke is told what became of a message that was with a consumer.
-func (k *checker) spoke(a *actor, run uint64, offset int64, to handState) {
+func (k *checker) spoke(a *actor, now time.Duration, run uint64, offset int64, to handState) {
 	p, h := k.withConsumer(a, run, offset)
 	if p == nil {
 		return
@@ -513,6 +603,9 @@ func (k *checker) spoke(a *actor, run uint64, offset int64, to handState) {
 	if h.state == cut {
 		return // nobody listens any more
 	}
+	if to == done && live && !h.zombie && !p.noted(f) {
+		a.moved(p, a.cursors[run], now)
+	}
 	if to == given && live && !h.zombie {
 		f.permit, f.back = true, true
 	}
@@ -521,13 +614,17 @@ func (k *checker) spoke(a *actor, run uint64, offset int64, to handState) {
 
 // withdrawn is told that a run was given up. What outlasted the hand-over time-out may be
 // dispatched again.
-func (k *checker) withdrawn(a *actor, now time.Duration, run uint64) {
+func (k *checker) withdrawn(a *actor, now time.Duration, run uint64, in int) {
 	p := a.runs[run]
 	if p == nil {
 		return
 	}
+	if n, more := p.with(a, run); in < n || in > n+more {
+		k.fail("WITHDRAW", "%s gives up run %d of %s with %d in flight, and there are %d", a.name, run, p.name(), in, n)
+	}
 	if at := (cursorAt{p.id, a.cursors[run]}); a.running[at] == run {
 		delete(a.running, at)
+		delete(a.unnoted, at)
 	}
 	for _, f := range p.messages {
 		for i := range f.hands {

@@ -2,6 +2,7 @@ package consumetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,6 +42,9 @@ func (k *checker) fetches(a *actor, f *consume.Fetch) {
 // proposed is told of every write before it is sent for the first time.
 func (k *checker) proposed(a *actor, w *consume.Write) {
 	a.wrote[w.ID] = w.Partition
+	a.underWay[w.Partition]++
+	a.noted(w)
+	k.entitled(a, w)
 	switch {
 	case a.lost:
 		k.fail("MOVE", "%s proposes %s though its lease may have run out", a.name, describeWrite(w))
@@ -51,6 +55,64 @@ func (k *checker) proposed(a *actor, w *consume.Write) {
 	}
 }
 
+// entitled checks that an actor that takes a cursor has a member of its owner, and does not stop.
+func (k *checker) entitled(a *actor, w *consume.Write) {
+	p := k.groups[a.group].part(w.Partition)
+	topic := p.g.origin[w.Partition.Topic]
+	for _, c := range takenBy(p, w) {
+		h, _ := holderOf(w.Record, c)
+		serves := a.serves(h.Lane, topic)
+		if h.Lane == lane.Baseline {
+			switch {
+			case c == consume.Main && a.view != nil && !baseline(a.view, topic): // a caretaker
+				serves = slices.ContainsFunc(a.members, func(m consume.Member) bool { return slices.Contains(m.Topics, topic) })
+			case c.Strict(): // on its way to the dead letters
+				serves = true
+			}
+		}
+		if a.stopping || !serves {
+			k.fail("MOVE", "%s takes cursor %q of %s for %q; it has no member of it, or stops", a.name, c, p.name(), h.Lane)
+			return
+		}
+	}
+}
+
+// takenBy are the cursors that a write gives to its writer. What it says of itself is believed
+// where nobody knows what was before.
+func takenBy(p *checkPart, w *consume.Write) []lane.Name {
+	var all []lane.Name
+	if w.Record == nil {
+		return nil
+	}
+	cursors := append([]lane.Name{consume.Main}, slices.Sorted(maps.Keys(w.Record.Colors))...)
+	for _, c := range cursors {
+		h, _ := holderOf(w.Record, c)
+		old, _ := holderOf(p.record, c)
+		says := slices.ContainsFunc(w.Moves, func(m consume.Move) bool { return m.Kind == consume.Take && m.Cursor == c })
+		if h.Session == w.Session && (says || p.revision == w.IfRevision && h != old) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// serves reports whether an actor has a member of a lane as it is by its own picture.
+func (a *actor) serves(l lane.Name, topic string) bool {
+	return slices.ContainsFunc(a.members, func(m consume.Member) bool {
+		if m.Lane != l || !slices.Contains(m.Topics, topic) {
+			return false
+		}
+		return l == lane.Baseline || a.view == nil || a.view.Lanes[l].Generation <= m.Generation && !a.view.Lanes[l].Ended
+	})
+}
+
+// baseline reports whether the baseline has a member for a topic by a picture.
+func baseline(v *consume.View, topic string) bool {
+	return slices.ContainsFunc(v.Members, func(m consume.Member) bool {
+		return m.Lane == lane.Baseline && slices.Contains(m.Topics, topic) && (m.Session == "" || v.Sessions[m.Session])
+	})
+}
+
 // dispatched is told of every message that is handed to a consumer. It returns how often
 // this one was before.
 func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) int {
@@ -58,9 +120,6 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 	p, m := g.part(d.Partition), d.Message
 	f := p.find(m.Offset)
 	k.counts.dispatches++
-	if a.lost {
-		k.counts.lost++
-	}
 	switch {
 	case f == nil || f.msg != m:
 		k.fail("LOG", "%s dispatches %s, and the log that it speaks of has no such message", a.name, describe(m))
@@ -70,6 +129,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
 	default:
 		a.runs[d.Run] = p
+		a.cursors[d.Run], a.running[cursorAt{p.id, d.Cursor}] = d.Cursor, d.Run
 		k.allowed(a, p, f, d)
 		k.counted(a, p, f, now, d)
 	}
@@ -89,9 +149,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		k.fail("I2", "%s dispatches %s though the group is paused", a.name, describe(d.Message))
 	case color.Strict() && d.Lane != color:
 		k.fail("I2", "%s dispatches %s, of a strict lane, to %q", a.name, describe(d.Message), d.Lane)
-	case !slices.ContainsFunc(a.members, func(m consume.Member) bool {
-		return m.Lane == d.Lane && slices.Contains(m.Topics, topic) && (m.Lane == lane.Baseline || a.lost || a.view.Lanes[m.Lane].Generation <= m.Generation && !a.view.Lanes[m.Lane].Ended)
-	}):
+	case !a.serves(d.Lane, topic) && !(a.lost && a.reads(d.Lane, topic)):
 		k.fail("I2", "%s dispatches %s to %q, where it has no member for %s", a.name, describe(d.Message), d.Lane, topic)
 	case d.Cursor != consume.Main && d.Cursor != color:
 		k.fail("I2", "%s dispatches %s with the cursor of %s", a.name, describe(d.Message), d.Cursor)
@@ -159,12 +217,16 @@ func (k *checker) counted(a *actor, p *checkPart, f *fate, now time.Duration, d 
 	if k.violation != nil {
 		return
 	}
+	m := d.Message
 	holder, there := holderOf(p.record, d.Cursor)
 	zombie := !there || !slices.Contains(a.sessions, holder.Session) || holder.Lane != d.Lane
 	if zombie {
 		k.beyond(a, p, f, d)
 	} else {
 		k.asHolder(a, p, f, d)
+		if n := p.notes[d.Cursor]; n == nil || m.Offset >= n.Pos {
+			a.moved(p, d.Cursor, now)
+		}
 	}
 	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, at: now, zombie: zombie})
 }
@@ -229,8 +291,11 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 	case again && !d.Redelivered:
 		k.fail("I3", "%s dispatches %s again and does not say so (%s)", a.name, describe(m), describeHands(f))
 		return
-	case !again && d.Redelivered && p.losses == 0:
-		k.fail("I3", "%s says that %s may have been dispatched before, and nothing was lost", a.name, describe(m))
+	case !again && d.Redelivered && !p.open[d.Cursor] && m.Offset >= p.doubtEnd[d.Cursor]:
+		k.fail("I3", "%s says that %s may have been dispatched before, and it was not in the log when a holder was lost", a.name, describe(m))
+		return
+	case !again && f.doubt && len(f.hands) > 0 && !d.Redelivered:
+		k.fail("I3", "%s dispatches %s, which one that was cut off has dispatched, and does not say so", a.name, describe(m))
 		return
 	case again:
 		k.counts.redelivered++
@@ -325,9 +390,6 @@ func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 // requeued is told of a message that is to be retried.
 func (k *checker) requeued(a *actor, run uint64, offset int64, m *consume.Message) {
 	p := a.runs[run]
-	if a.lost && !a.said {
-		k.fail("ALARM", "%s does not say that the registry is lost", a.name)
-	}
 	if p == nil || p.find(offset) == nil {
 		k.fail("RETRY", "%s retries offset %d of run %d, which it has not", a.name, offset, run)
 		return

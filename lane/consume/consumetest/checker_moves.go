@@ -37,11 +37,19 @@ func (k *checker) landed(l landing) {
 	}
 	rewound := before != nil && before.Reset != l.record.Reset
 	if rewound {
+		k.emptied(p, &l)
 		k.rewound(p)
 	} else if before != nil {
 		k.writers(p, &l, before, oldNotes)
 	}
 	k.holders(p, &l, before)
+	for _, n := range l.write.Notes {
+		if n.Note != nil && n.Note.Doubtful < 0 { // it was proposed before the end was seen
+			if p.open[n.Cursor] = true; p.losses == 0 {
+				k.fail("NOTE", "%s: the note of cursor %q says that all may have been dispatched, and nothing was lost", p.name(), n.Cursor)
+			}
+		}
+	}
 	for i, f := range p.messages {
 		if rewound {
 			break
@@ -96,6 +104,19 @@ func (k *checker) created(p *checkPart, l *landing) {
 	}
 }
 
+// emptied checks that a reset finds nothing in flight: what its consumers have was given back,
+// or has outlasted its time.
+func (k *checker) emptied(p *checkPart, l *landing) {
+	for _, f := range p.messages {
+		for _, h := range f.hands {
+			if h.by == l.by && !h.zombie && (h.state == inFlight || h.state == storing) {
+				k.fail("I3", "%s: %s resets while %d is in flight", p.name(), l.by.name, f.msg.Offset)
+				return
+			}
+		}
+	}
+}
+
 // rewound begins the history of a partition anew.
 func (k *checker) rewound(p *checkPart) {
 	n := p.notes[consume.Main]
@@ -105,10 +126,9 @@ func (k *checker) rewound(p *checkPart) {
 	}
 	p.start = n.Pos
 	p.losses++
-	for _, f := range p.messages {
-		f.maybe = true
-	}
 	clear(p.first)
+	clear(p.open)
+	clear(p.doubtEnd)
 	for _, t := range p.terms {
 		t.from = p.start
 		clear(t.last)
@@ -123,7 +143,7 @@ func (k *checker) rewound(p *checkPart) {
 			f.settled = true
 			continue
 		}
-		f.settled, f.permit, f.n, f.loose = false, true, 0, true
+		f.settled, f.permit, f.n, f.loose, f.doubt = false, true, 0, true, false
 	}
 }
 
@@ -219,7 +239,7 @@ func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.
 		p.past[c] = append(p.past[c], prev)
 	}
 	if t.lossy {
-		k.loss(p, l, c)
+		k.loss(p, l, c, slices.Contains(l.by.sessions, old.Session))
 	}
 	p.terms[c] = t
 	if main := p.terms[consume.Main]; c != consume.Main && main != nil && now.Lane == lane.Baseline {
@@ -228,12 +248,17 @@ func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.
 }
 
 // loss sets free what the lost holder had handed out and had not noted when it was replaced.
-func (k *checker) loss(p *checkPart, l *landing, c lane.Name) {
+// Where it is the same process under another session, nobody else was cut off.
+func (k *checker) loss(p *checkPart, l *landing, c lane.Name, own bool) {
 	p.losses++
 	p.open[c] = true
 	k.counts.lossyTakes++
 	for _, f := range p.messages {
-		if owning(p.record, f.msg) != c || f.n == 0 || p.noted(f) {
+		if owning(p.record, f.msg) != c || p.noted(f) {
+			continue
+		}
+		f.doubt = f.doubt || !own
+		if f.n == 0 {
 			continue
 		}
 		f.permit, f.loose = true, true
@@ -271,7 +296,10 @@ func (k *checker) split(p *checkPart, l *landing, c lane.Name, before *consume.R
 		return
 	}
 	from := l.record.Colors[c].From
-	p.open[c] = p.open[c] || p.open[consume.Main]
+	p.doubtEnd[c] = p.doubtEnd[consume.Main]
+	if delete(p.open, c); p.open[consume.Main] {
+		p.open[c] = true
+	}
 	if p.g.cfg.Ordered {
 		for _, f := range p.messages {
 			if f.msg.Color == c && f.msg.Offset < from && f.n > 0 && !f.exempt() {

@@ -93,9 +93,14 @@ func (k *checker) partAtRest(t *truth, tg *truthGroup, p *checkPart) (m *missing
 		return m, false
 	}
 	for _, f := range p.messages {
-		k.judged[f.msg.Color]++
-		if m := k.messageAtRest(t, tg, p, f, topic); m != nil {
+		m, verdict := k.messageAtRest(t, tg, p, f, topic)
+		if m != nil {
 			return m, true
+		}
+		if verdict {
+			k.judged[f.msg.Color]++
+		} else {
+			k.skipped[f.msg.Color]++
 		}
 	}
 	return k.colorsAtRest(t, tg, p, topic), true
@@ -153,46 +158,55 @@ func (p *checkPart) saidGone(offset int64) bool {
 	return slices.ContainsFunc(p.alarms, func(r [2]int64) bool { return offset >= r[0] && offset < r[1] })
 }
 
-// messageAtRest checks that a message is settled, and that its cursor's note says so.
-func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate, topic string) *missing {
-	if f.unread && f.n == 0 && !f.settled && f.msg.Offset >= p.start && p.noted(f) && !p.saidGone(f.msg.Offset) {
-		return missed("ALARM", "%s: %s was deleted unread, and nobody says so", p.name(), describe(f.msg))
+// mainWaits reports whether main has something of its own before an offset that it may hand to
+// nobody while the baseline has no member.
+func (p *checkPart) mainWaits(offset int64) bool {
+	return slices.ContainsFunc(p.messages, func(f *fate) bool {
+		return f.msg.Offset < offset && !f.msg.Color.Strict() && !f.gone && !f.foreign && !p.noted(f) && owning(p.record, f.msg) == consume.Main
+	})
+}
+
+// messageAtRest checks that a message is settled, and that its cursor's note says so. It tells
+// whether that is a verdict, and not an excuse.
+func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate, topic string) (m *missing, verdict bool) {
+	if f.unread && !f.settled && f.msg.Offset >= p.start && p.noted(f) && !p.saidGone(f.msg.Offset) {
+		return missed("ALARM", "%s: %s was deleted unread, and nobody says so", p.name(), describe(f.msg)), true
 	}
 	if f.gone || f.msg.Offset < p.start {
-		return nil
+		return nil, true
 	}
 	color := f.msg.Color
 	cursor := owning(p.record, f.msg)
 	holder, _ := holderOf(p.record, cursor)
 	owner, _ := rightfulOwner(t.lanes, tg.members, t.alive, topic, color)
 	if t.isStuck(owner) || t.isStuck(lane.Baseline) && (cursor == consume.Main && (f.n > 0 || p.g.cfg.Ordered) || k.over(t, p, color)) {
-		return nil // an ordered group waits at a split, too
+		return nil, false // an ordered group waits at a split, too
 	}
 	if cursor == consume.Main && f.n == 0 && p.holdsBack(color) && !t.serves(tg, lane.Baseline, topic) {
-		return nil
+		return nil, false
 	}
 	if !f.settled && !f.foreign {
 		switch {
 		case k.over(t, p, color):
-			if !t.serves(tg, lane.Baseline, topic) {
-				return nil // it may be behind what main has to wait with
+			if !t.serves(tg, lane.Baseline, topic) && p.mainWaits(f.msg.Offset) {
+				return nil, false
 			}
 		case cursor != consume.Main || f.n == 0 && owner != lane.Baseline:
 			if !t.serves(tg, owner, topic) {
-				return nil // it waits for a member of its owner
+				return nil, false // it waits for a member of its owner
 			}
 		case color.Strict():
 		case !t.serves(tg, lane.Baseline, topic):
-			return nil
+			return nil, false
 		}
 		return missed("I1", "%s: %s is not settled; the record is %s, its cursor's note %s; it is %q's (%s)", p.name(), describe(f.msg),
-			describeRecord(p.record), describeNote(p.notes[cursor]), owner, describeHands(f))
+			describeRecord(p.record), describeNote(p.notes[cursor]), owner, describeHands(f)), true
 	}
 	if !p.noted(f) && !holder.None() && t.alive(holder.Session) && !f.foreign && t.stuck == nil && t.serves(tg, holder.Lane, topic) {
 		return missed("NOTE", "%s: %s is settled, and the note of cursor %q does not say so: %s; the record is %s", p.name(),
-			describe(f.msg), cursor, describeNote(p.notes[cursor]), describeRecord(p.record))
+			describe(f.msg), cursor, describeNote(p.notes[cursor]), describeRecord(p.record)), true
 	}
-	return nil
+	return nil, true
 }
 
 // colorsAtRest checks that every color is run by its owner, and that no color is split off

@@ -204,7 +204,7 @@ func TestCheckerSees(t *testing.T) {
 			h.k.told(h.p, 0, &consume.Returned{Run: h.hand(h.p, base, base, 0, false), Offset: 0})
 			h.hand(h.p, base, base, 0, false)
 		}},
-		{name: "a flag without reason", rule: "I3", what: "nothing was lost", run: func(h *history) {
+		{name: "a flag without reason", rule: "I3", what: "it was not in the log", run: func(h *history) {
 			h.append("")
 			h.hand(h.p, base, base, 0, true)
 		}},
@@ -237,7 +237,79 @@ func TestCheckerSees(t *testing.T) {
 			h.lose(h.p)
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.p, base, base, 0, false)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "cut off and going on, and the next one does not say so", rule: "I3", what: "which one that was cut off has dispatched", run: func(h *history) {
+			h.append("", "")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.p, base, base, 0, false)
 			h.hand(h.q, base, base, 0, false)
+		}},
+		{name: "a flag beyond the end that the next one saw", rule: "I3", what: "it was not in the log", run: func(h *history) {
+			h.append("")
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.k.fetches(h.q, &consume.Fetch{Run: 7, Partition: thePart, Max: 1})
+			h.k.told(h.q, 0, &consume.Fetched{Run: 7, Batch: consume.Batch{Bounds: consume.Bounds{End: 1}}})
+			h.append("")
+			h.hand(h.q, base, base, 0, true)
+			h.hand(h.q, base, base, 1, true)
+		}},
+		{name: "a reset of what is in flight", rule: "I3", what: "resets while 0 is in flight", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			r := record(h.p)
+			r.Reset = "r1"
+			h.land(h.p, r, map[lane.Name]*consume.Note{base: noteOf(0)})
+		}},
+		{name: "a take without a member", rule: "MOVE", what: "it has no member of it", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.q.members = h.q.members[:1]
+			h.k.proposed(h.q, &consume.Write{Partition: thePart, Session: "q", IfRevision: h.revision, Record: split(r, "red", 0, h.q, "red")})
+		}},
+		{name: "a take by one that stops", rule: "MOVE", what: "or stops", run: func(h *history) {
+			r := split(record(h.p), "red", 0, nil, base)
+			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0)})
+			h.k.told(h.q, 0, &consume.Stop{})
+			h.k.proposed(h.q, &consume.Write{Partition: thePart, Session: "q", IfRevision: h.revision, Record: split(r, "red", 0, h.q, "red")})
+		}},
+		{name: "no note of a cursor that moved", rule: "NOTE", what: "has written no note of it", run: func(h *history) {
+			h.append("", "")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.now += noteBound + time.Second
+			h.hand(h.p, base, base, 1, false)
+			h.k.told(h.p, h.now, &consume.Reached{})
+		}},
+		{name: "a lost registry, and not said", rule: "ALARM", what: "does not say registry-lost", run: func(h *history) {
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.k.stepped(h.p)
+		}},
+		{name: "a registry that is not back", rule: "ALARM", what: "says registry-back", run: func(h *history) {
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistryBack})
+		}},
+		{name: "an alarm of more than what is gone", rule: "ALARM", what: "and 1 is there", run: func(h *history) {
+			h.append("", "")
+			h.k.deleted(thePart, 0, 1, true)
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRetention, Partition: thePart, Count: 2})
+		}},
+		{name: "an alarm of what was settled", rule: "ALARM", what: "it was settled before", run: func(h *history) {
+			h.append("", "", "")
+			for o := range int64(3) {
+				run := h.hand(h.p, base, base, o, false)
+				if o == 1 {
+					h.settle(h.p, run, o)
+				}
+			}
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(3, 0, 2)})
+			h.k.deleted(thePart, 0, 3, true)
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRetention, Partition: thePart, Count: 2})
+		}},
+		{name: "what was cut off is miscounted", rule: "WITHDRAW", what: "with 2 in flight, and there are 1", run: func(h *history) {
+			h.append("")
+			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 2)
 		}},
 		{name: "cut off, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
 			h.append("", "")
@@ -284,14 +356,14 @@ func TestCheckerSees(t *testing.T) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
 			h.now += 2 * time.Second
-			h.k.withdrawn(h.p, h.now, run)
+			h.k.withdrawn(h.p, h.now, run, 1)
 			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)
 		}},
 		{name: "a release that gives up too early", rule: "I3", what: "again", run: func(h *history) {
 			h.append("")
-			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false))
+			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 1)
 			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)

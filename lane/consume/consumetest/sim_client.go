@@ -98,6 +98,7 @@ func (cl *client) join(m consume.Member) {
 	if cl.p.stopping {
 		return
 	}
+	cl.p.checkClock() // what comes of that is for the members that there were
 	cl.members = append(slices.DeleteFunc(cl.members, func(o consume.Member) bool { return o.ID == m.ID }), m)
 	cl.by.members = cl.members
 	cl.p.seq++
@@ -108,6 +109,7 @@ func (cl *client) join(m consume.Member) {
 }
 
 func (cl *client) leave(id string) {
+	cl.p.checkClock()
 	cl.members = slices.DeleteFunc(slices.Clone(cl.members), func(o consume.Member) bool { return o.ID == id })
 	cl.by.members = cl.members
 	cl.p.seq++
@@ -148,6 +150,7 @@ func (cl *client) raw(e consume.Event) {
 			return
 		}
 	}
+	w.check.stepped(cl.by)
 }
 
 // do does what a Core asks for.
@@ -162,12 +165,13 @@ func (cl *client) do(a consume.Action) {
 	case *consume.Dispatch:
 		cl.dispatch(a)
 	case *consume.Withdraw:
-		w.check.withdrawn(cl.by, w.sched.now, a.Run)
+		w.check.withdrawn(cl.by, w.sched.now, a.Run, a.In)
 	case *consume.Requeue:
 		w.check.requeued(cl.by, a.Run, a.Offset, a.Message)
 		cl.store(a.Run, a.Offset, a.Message)
 	case *consume.Bury:
 		w.check.buried(cl.by, w.sched.now, a)
+		w.result.Coverage.Buries[a.Why]++
 		cl.store(a.Run, a.Offset, a.Message)
 	case *consume.Resolve:
 		cl.resolve(*a)
@@ -214,6 +218,9 @@ func (cl *client) arm(t consume.Timer, after time.Duration) {
 func (cl *client) resolve(r consume.Resolve) {
 	w := cl.p.w
 	w.check.resolving(cl.by, r)
+	if f := startFeature(r.Start.Kind); f != "" {
+		w.feature(f)
+	}
 	inc := cl.p.inc
 	w.sched.after(w.sched.delay(&cl.p.net, 20), func() {
 		offset, epoch := w.engine.resolve(r.Partition, r.Start)
@@ -400,6 +407,7 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 	if slices.ContainsFunc(cl.writes, func(s *sentWrite) bool { return s.w.Partition == d.Partition && len(s.w.Moves) > 0 }) {
 		w.result.Coverage.Meanwhile++
 	}
+	w.dispatchFeatures(cl, d)
 	h := &hand{run: d.Run, partition: d.Partition, msg: d.Message, lane: d.Lane}
 	cl.hands = append(cl.hands, h)
 	if w.stuckNow(d.Lane) {
@@ -426,7 +434,9 @@ func (cl *client) consume(h *hand, nth int) {
 	switch k := r.n(1000); {
 	case k < rates.giveBack && nth < 5:
 		e = &consume.Returned{Run: h.run, Offset: h.msg.Offset}
+		w.feature(FeatureGivenBack)
 	case k < rates.giveBack+rates.fail && nth < 5:
+		w.feature(FeatureFailed)
 		e = &consume.Failed{Run: h.run, Offset: h.msg.Offset, Error: "no"}
 	default:
 		e = &consume.Settled{Run: h.run, Offset: h.msg.Offset}

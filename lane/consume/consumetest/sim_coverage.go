@@ -22,24 +22,27 @@ type Coverage struct {
 	// Meanwhile are messages that were dispatched while a write with moves of their partition
 	// was under way.
 	Meanwhile int
-	// Probes are messages that were appended to see that a stuck lane delays no other.
-	Probes int
-	// LostProbes are messages that were appended to see that a process without the registry
-	// goes on, Lost those that such processes handed out.
-	LostProbes, Lost int
+	Features  map[Feature]int
+	Whys      map[string]int // moves by kind and reason
+	Buries    map[consume.BuryReason]int
+	Verdicts  map[string]int // messages that the last look has judged, by class of color
 	// LossyTakes are takes from a session that was gone, Redelivered messages that were
 	// dispatched again by a holder.
 	LossyTakes, Redelivered int
 }
 
 func newCoverage() Coverage {
-	return Coverage{Moves: map[consume.MoveKind]int{}, Faults: map[Fault]int{}, Alarms: map[consume.AlarmKind]int{}}
+	return Coverage{
+		Moves: map[consume.MoveKind]int{}, Faults: map[Fault]int{}, Alarms: map[consume.AlarmKind]int{},
+		Features: map[Feature]int{}, Whys: map[string]int{}, Buries: map[consume.BuryReason]int{}, Verdicts: map[string]int{},
+	}
 }
 
 // count takes in a write that took place.
 func (c *Coverage) count(w *consume.Write) {
 	for _, m := range w.Moves {
 		c.Moves[m.Kind]++
+		c.Whys[whyOf(m.Kind, m.Why)]++
 	}
 }
 
@@ -48,7 +51,11 @@ func (c *Coverage) finish(k *checker) {
 	c.Dispatches, c.Redelivered = k.counts.dispatches, k.counts.redelivered
 	c.Faults[FaultZombie] = k.counts.zombies
 	c.TakesWithLeft, c.MergesWithLeft = k.counts.takesWithLeft, k.counts.mergesWithLeft
-	c.LossyTakes, c.Lost = k.counts.lossyTakes, k.counts.lost
+	c.LossyTakes = k.counts.lossyTakes
+	c.Features[FeatureForeign] = k.counts.foreign
+	for color, n := range k.judged {
+		c.Verdicts[classOf(color)] += n
+	}
 }
 
 // Add adds another history's figures.
@@ -56,24 +63,25 @@ func (c *Coverage) Add(o *Coverage) {
 	c.Messages += o.Messages
 	c.Steps += o.Steps
 	c.Dispatches += o.Dispatches
-	for k, n := range o.Moves {
-		c.Moves[k] += n
-	}
-	for k, n := range o.Faults {
-		c.Faults[k] += n
-	}
-	for k, n := range o.Alarms {
-		c.Alarms[k] += n
-	}
+	add(c.Moves, o.Moves)
+	add(c.Faults, o.Faults)
+	add(c.Alarms, o.Alarms)
 	c.TakesWithLeft += o.TakesWithLeft
 	c.MergesWithLeft += o.MergesWithLeft
 	c.InDoubt += o.InDoubt
 	c.Meanwhile += o.Meanwhile
-	c.Probes += o.Probes
-	c.LostProbes += o.LostProbes
-	c.Lost += o.Lost
+	add(c.Features, o.Features)
+	add(c.Whys, o.Whys)
+	add(c.Buries, o.Buries)
+	add(c.Verdicts, o.Verdicts)
 	c.LossyTakes += o.LossyTakes
 	c.Redelivered += o.Redelivered
+}
+
+func add[K comparable](to, from map[K]int) {
+	for k, n := range from {
+		to[k] += n
+	}
 }
 
 // Moves lists all kinds of moves that a simulation makes.
@@ -102,15 +110,24 @@ func (c *Coverage) Thin(common, rare int) []string {
 	want("merge with left", c.MergesWithLeft, rare)
 	want("move in doubt", c.InDoubt, rare)
 	want("dispatch during a move", c.Meanwhile, common)
-	want("probe beside a stuck lane", c.Probes, common)
-	want("probe without the registry", c.LostProbes, rare)
-	want("dispatch without the registry", c.Lost, common)
+	for _, f := range Features() {
+		want(string(f), c.Features[f], rare)
+	}
+	for _, w := range slices.Sorted(slices.Values(whys())) {
+		want("move "+w, c.Whys[w], rare)
+	}
+	for _, b := range buryReasons() {
+		want("bury "+string(b), c.Buries[b], rare)
+	}
+	for _, class := range classes() {
+		want("verdict on "+class, c.Verdicts[class], rare)
+	}
 	return thin
 }
 
 // Print writes a table.
 func (c *Coverage) Print(w io.Writer) {
-	row := func(what string, n int) { fmt.Fprintf(w, "%-28s %12d\n", what, n) }
+	row := func(what string, n int) { fmt.Fprintf(w, "%-40s %12d\n", what, n) }
 	row("messages", c.Messages)
 	row("dispatches", c.Dispatches)
 	row("steps", c.Steps)
@@ -121,9 +138,6 @@ func (c *Coverage) Print(w io.Writer) {
 	row("merge with left", c.MergesWithLeft)
 	row("move in doubt", c.InDoubt)
 	row("dispatch during a move", c.Meanwhile)
-	row("probe beside a stuck lane", c.Probes)
-	row("probe without the registry", c.LostProbes)
-	row("dispatch without the registry", c.Lost)
 	row("take from a lost holder", c.LossyTakes)
 	row("message dispatched again", c.Redelivered)
 	for _, f := range Faults() {
@@ -131,5 +145,17 @@ func (c *Coverage) Print(w io.Writer) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.Alarms)) {
 		row("alarm "+string(k), c.Alarms[k])
+	}
+	for _, f := range Features() {
+		row(string(f), c.Features[f])
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Whys)) {
+		row("move "+k, c.Whys[k])
+	}
+	for _, b := range buryReasons() {
+		row("bury "+string(b), c.Buries[b])
+	}
+	for _, class := range classes() {
+		row("verdict on "+class, c.Verdicts[class])
 	}
 }

@@ -72,6 +72,7 @@ func (e *engine) append(j *journal, m *consume.Message) {
 	}
 	if e.w.plan.gaps > 0 && e.random.permille(e.w.plan.gaps) {
 		j.end += int64(1 + e.random.n(3))
+		e.w.feature(FeatureGap)
 	}
 	m.Partition, m.Offset = j.id, j.end
 	m.Time = simTime(e.w.sched.now)
@@ -146,6 +147,7 @@ func (e *engine) answer(f *fetching) {
 	}
 	for _, m := range j.messages[j.search(f.f.From):] {
 		if e.w.plan.filters && !f.f.Filter.All && m.Color != f.f.Filter.Color {
+			e.w.feature(FeatureFilter)
 			continue
 		}
 		if len(b.Messages) == most {
@@ -179,8 +181,12 @@ func (e *engine) resolve(id consume.Partition, s consume.Start) (int64, string) 
 
 // store keeps a message that failed, for a retry or for good.
 func (e *engine) store(m *consume.Message) {
-	if m.ID != "" && e.known[m.ID] && e.w.plan.dedups {
-		return
+	if m.ID != "" && e.known[m.ID] {
+		if e.w.plan.dedups {
+			e.w.feature(FeatureKnownCopy)
+			return
+		}
+		e.w.feature(FeatureCopy)
 	}
 	e.known[m.ID] = true
 	e.w.sched.after(m.Delay, func() {

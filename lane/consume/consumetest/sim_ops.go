@@ -110,7 +110,7 @@ func (w *world) processOp(kind opKind, p *process, r *stream) {
 		cl := p.clients[r.n(len(p.clients))]
 		if len(cl.members) > 0 {
 			m := cl.members[r.n(len(cl.members))]
-			grace := r.n(3) == 0
+			grace := r.n(3) == 0 && !w.plan.graceless
 			crash := r.n(4) == 0 && w.plan.rates != (rates{})
 			p.post(p.inc, func() { w.leave(cl, m, grace, crash) })
 		}
@@ -174,6 +174,7 @@ func (w *world) leave(cl *client, m consume.Member, grace, crash bool) {
 	if grace && w.reg.sessions[cl.p.session] != nil && w.downTill <= w.sched.now && cl.p.cutTill <= w.sched.now {
 		g := cl.reg()
 		w.reg.tombstone(g, m)
+		w.feature(FeatureGrace)
 		w.sched.after(3*time.Second, func() { w.reg.buryTombstone(g, m.ID) })
 	}
 	cl.leave(m.ID)
@@ -189,6 +190,9 @@ func (w *world) groupOp(kind opKind, r *stream) {
 	if kind == opGroupPause {
 		g.group.Paused = !g.group.Paused
 		w.tracef("registry", "%s paused: %v", g.name, g.group.Paused)
+		if g.group.Paused {
+			w.feature(FeaturePaused)
+		}
 		w.reg.touch()
 		return
 	}

@@ -78,6 +78,7 @@ type plan struct {
 	gaps      int           // in a thousand: an offset is passed over
 	dedups    bool          // the engine knows a copy of an appended message
 	bareEnd   bool          // nobody sees to it that the baseline has a member in the end
+	graceless bool          // no member leaves with grace
 	downInEnd bool          // processes that are down stay so, as long as one is up
 }
 
@@ -97,7 +98,7 @@ func makePlan(seed uint64, faults bool) *plan {
 	p.drawLanes(r)
 	p.drawGroups(r)
 	p.drawProcs(r)
-	p.filters, p.dedups = r.n(2) == 0, r.n(4) > 0
+	p.filters, p.dedups = r.n(2) == 0, r.n(2) == 0
 	if r.n(3) == 0 {
 		p.gaps = 150
 	}

@@ -52,7 +52,7 @@ func (w *world) isolation() {
 				w.check.fail("I5", "%s: %s waits for %v, and only the consumers of %q are stuck", s.p.name(), describe(s.f.msg), probeBound, stuck)
 			}
 		}
-		w.result.Coverage.Probes += len(sent)
+		w.result.Coverage.Features[FeatureProbe] += len(sent)
 	}
 	w.sched.runUntil(w.sched.now+probeRest, w.failed)
 	w.probing = false
@@ -199,7 +199,7 @@ func (w *world) goesOn(cl *client) {
 		}
 		w.engine.append(w.engine.journal(part.id), &consume.Message{Value: []byte{'a'}})
 		f, holder, inc, run := part.messages[len(part.messages)-1], part.record.Main, p.inc, a.running[cursorAt{part.id, consume.Main}]
-		w.result.Coverage.LostProbes++
+		w.feature(FeatureLostProbe)
 		w.sched.after(lostBound, func() {
 			if p.inc == inc && !p.frozen && w.goes(cl, part) && part.record.Main == holder && a.running[cursorAt{part.id, consume.Main}] == run && p.thawedAt+lostBound <= w.sched.now &&
 				len(f.hands) == 0 && !f.exempt() {

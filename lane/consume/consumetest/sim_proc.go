@@ -85,6 +85,9 @@ func (p *process) later(d time.Duration, do func()) {
 // thaw lets a process go on that stood still.
 func (p *process) thaw() {
 	p.frozen, p.thawedAt = false, p.w.sched.now
+	for _, cl := range p.clients {
+		p.w.check.thawed(cl.by, p.w.sched.now)
+	}
 	inc, backlog := p.inc, p.backlog
 	p.backlog = nil
 	for _, do := range backlog {
@@ -348,8 +351,15 @@ func (p *process) stop() {
 	p.stopping = true
 	for _, cl := range p.clients {
 		cl.step(&consume.Stop{})
-		for len(cl.members) > 0 {
-			cl.leave(cl.members[0].ID)
+		leave := func() {
+			for len(cl.members) > 0 {
+				cl.leave(cl.members[0].ID)
+			}
+		}
+		if p.net.n(3) == 0 { // its members are slower
+			p.later(p.net.between(0, time.Second), leave)
+		} else {
+			leave()
 		}
 	}
 	p.seq++

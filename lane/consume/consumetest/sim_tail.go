@@ -44,6 +44,7 @@ func (w *world) tail() {
 	if w.failed() {
 		return
 	}
+	w.endFeatures()
 	w.check.finalCounts(w.counted())
 }
 
