@@ -80,8 +80,8 @@ func Run(ctx context.Context, src Source, lc Connection, topic, group string, ha
 	if src == nil || lc == nil {
 		return nil, errors.New("consume: an engine and a connection to the control plane are needed")
 	}
-	if c.Options.Topics == nil {
-		c.Options.Topics, _ = src.(Topics)
+	if c.Topics == nil {
+		c.Topics, _ = src.(Topics)
 	}
 	leave, err := c.prepare(ctx, lc)
 	if err != nil {
@@ -126,8 +126,8 @@ func (c *consumption) count(ctx context.Context, topic string) (int32, error) {
 	for n := 0; ; n++ {
 		call, cancel := context.WithTimeout(ctx, moveTimeout)
 		count, err := c.Source.Partitions(call, topic)
-		if errors.Is(err, ErrNoTopic) && c.partitions > 0 && c.Options.Topics != nil {
-			if err = c.Options.Topics.Ensure(call, TopicSpec{Name: topic, Partitions: c.partitions}); err == nil {
+		if errors.Is(err, ErrNoTopic) && c.partitions > 0 && c.Topics != nil {
+			if err = c.Topics.Ensure(call, TopicSpec{Name: topic, Partitions: c.partitions}); err == nil {
 				count, err = c.Source.Partitions(call, topic)
 			}
 		}

@@ -256,7 +256,7 @@ func settingsOf(g *Group) (consume.Settings, error) {
 		if s.Partitions == nil {
 			s.Partitions = map[string]int32{}
 		}
-		s.Partitions[t] = int32(min(n, MaxPartition)) //nolint:gosec // bounded
+		s.Partitions[t] = int32(min(n, MaxPartition))
 	}
 	return s, nil
 }
@@ -315,7 +315,7 @@ func storedOf(c *Cursor) (consume.Stored, error) {
 	if !ok {
 		return consume.Stored{}, fmt.Errorf("%q is no name of a cursor", c.Name)
 	}
-	s := consume.Stored{Partition: consume.Partition{Topic: topic, Index: int32(index)}, Revision: c.Revision} //nolint:gosec // ParseCursorName bounds it
+	s := consume.Stored{Partition: consume.Partition{Topic: topic, Index: int32(index)}, Revision: c.Revision}
 	var err error
 	if s.Record, err = recordOf(c.Record); err != nil {
 		return s, fmt.Errorf("record %s: %w", c.Name, err)

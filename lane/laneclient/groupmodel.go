@@ -95,7 +95,7 @@ func groupOf(g *Group) (consume.Group, error) {
 		if !ok {
 			return out, fmt.Errorf("reset: %q is no topic and partition", name)
 		}
-		out.Reset.Offsets[consume.Partition{Topic: topic, Index: int32(index)}] = offset //nolint:gosec // ParseCursorName bounds it
+		out.Reset.Offsets[consume.Partition{Topic: topic, Index: int32(index)}] = offset
 	}
 	return out, nil
 }

@@ -58,7 +58,7 @@ func (c *Client) Move(ctx context.Context, w *consume.Write) (consume.Answer, er
 	if w.Record == nil {
 		to, path = &c.groups.notes, pathNotes
 	}
-	to.add(c, path, m)
+	to.add(c, path, m) //nolint:contextcheck // a request of many moves belongs to no single caller
 	select {
 	case <-m.done:
 		return m.answer, m.err

@@ -102,7 +102,7 @@ const (
 	registryPatience = 20 * time.Second
 )
 
-func part(i int) consume.Partition { return consume.Partition{Topic: registryTopic, Index: int32(i)} } //nolint:gosec // small
+func part(i int) consume.Partition { return consume.Partition{Topic: registryTopic, Index: int32(i)} }
 
 // entrant is a process that has entered a group.
 type entrant struct {
@@ -110,9 +110,9 @@ type entrant struct {
 	group string
 }
 
-// enter connects a process, and lets it enter the group.
-func (r *Registry) enter(ctx context.Context, in lane.Name, group string) (*entrant, error) {
-	c, err := r.Connect(ctx, in)
+// enter connects a process of the baseline, and lets it enter the group.
+func (r *Registry) enter(ctx context.Context, group string) (*entrant, error) {
+	c, err := r.Connect(ctx, lane.Baseline)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -125,10 +125,10 @@ func (r *Registry) enter(ctx context.Context, in lane.Name, group string) (*entr
 
 // two are two processes of the baseline.
 func (r *Registry) two(ctx context.Context) (a, b *entrant, err error) {
-	if a, err = r.enter(ctx, lane.Baseline, registryGroup); err != nil {
+	if a, err = r.enter(ctx, registryGroup); err != nil {
 		return nil, nil, err
 	}
-	b, err = r.enter(ctx, lane.Baseline, registryGroup)
+	b, err = r.enter(ctx, registryGroup)
 	return a, b, err
 }
 

@@ -422,7 +422,7 @@ func checkProgress(ctx context.Context, r Registry) error {
 	if err := seen.await(ctx, "the revision of the record", reached(made.Revision)); err != nil {
 		return err
 	}
-	other, err := r.enter(ctx, lane.Baseline, "stock")
+	other, err := r.enter(ctx, "stock")
 	if err != nil {
 		return err
 	}
@@ -504,7 +504,7 @@ func checkGroups(ctx context.Context, r Registry) error {
 	if err != nil {
 		return err
 	}
-	other, err := r.enter(ctx, lane.Baseline, "stock")
+	other, err := r.enter(ctx, "stock")
 	if err != nil {
 		return err
 	}
