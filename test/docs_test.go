@@ -168,3 +168,18 @@ func TestColoringGuide(t *testing.T) {
 		t.Errorf("the guide asks %d times, want 3", asks)
 	}
 }
+
+// TestMessagesGuide types the commands of the guide.
+func TestMessagesGuide(t *testing.T) {
+	t.Parallel()
+	s := reader{startServer(t), filepath.Dir(binary(t))}
+	blocks := indented(t, "docs/guides/messages.md", "## With the command")
+	if len(blocks) != 1 || len(blocks[0]) < 5 {
+		t.Fatalf("the guide has %q to type, want five lines", blocks)
+	}
+	for _, line := range blocks[0] {
+		if out, err := shell(t.Context(), s, t.TempDir(), line); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+}

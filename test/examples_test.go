@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,51 @@ func TestExamples(t *testing.T) {
 					return nil
 				})
 			}
+		})
+	}
+}
+
+// TestExampleMessages does what the README.md of the example with a queue says.
+func TestExampleMessages(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	runIn(t, filepath.Join("..", "examples"), nil, "go", "build", "-o", bin+string(filepath.Separator), "./messages")
+	s := startServer(t)
+	runs, hosts := readExample(t, filepath.Join("..", "examples", "messages", "README.md"))
+	if len(runs) != 3 || len(hosts) != 2 {
+		t.Fatalf("README.md has %d run lines and %d curl lines, want 3 and 2", len(runs), len(hosts))
+	}
+	var workers []*process
+	for i, args := range runs {
+		for n, arg := range args {
+			if rest, ok := strings.CutPrefix(arg, "bin/"); ok {
+				args[n] = filepath.Join(bin, rest)
+			}
+		}
+		workers = append(workers, startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, append([]string{"run", "--instance", fmt.Sprintf("i%d", i)}, args...)...))
+	}
+	poll(t, 30*time.Second, func() error {
+		var g shownGroup
+		out, stderr, _ := s.cli(t, "group", "show", "example-workers", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &g); err != nil || len(g.Members) != 2 {
+			return fmt.Errorf("%d workers, want 2: %s (%w)", len(g.Members), stderr, err)
+		}
+		return nil
+	})
+	for i, host := range hosts {
+		poll(t, 20*time.Second, func() error {
+			status, body, err := get(t, s.addresses["gateway"], host, "/")
+			if err == nil && status != 200 {
+				err = fmt.Errorf("%d %s", status, body)
+			}
+			return err
+		})
+		want := fmt.Sprintf("i%d works on order %d of color %q\n", i, i+1, []string{"", "green"}[i])
+		poll(t, 20*time.Second, func() error {
+			if out := workers[i].stdout.String(); !strings.Contains(out, want) {
+				return fmt.Errorf("worker %d says %q, want %q", i, out, want)
+			}
+			return nil
 		})
 	}
 }

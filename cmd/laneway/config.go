@@ -205,20 +205,20 @@ func settings() []setting {
 		return func(c *config, v []string) error { *field(c) = v; return nil }
 	}
 	return []setting{
-		{"roles", "roles of this process: control, gateway, engine (default all)", true, list(func(c *config) *[]string { return &c.Roles })},
+		{"roles", "`ROLE`,… of this process: control, gateway, engine (default all)", true, list(func(c *config) *[]string { return &c.Roles })},
 		{"listen", "`ROLE=ADDR` for control, gateway, inside, nats, admin or registry; port 0 takes a free one; repeatable", true, setListen},
 		{"control-hosts", "`HOST`,… by which the control API may be called on loopback, beside localhost and loopback addresses", true, list(func(c *config) *[]string { return &c.ControlHosts })},
-		{"registry", "embedded (default), etcd://`HOST`:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
+		{"registry", "`WHERE` it is: embedded (default), etcd://HOST:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
 		{"registry-peers", "`HOST:PORT`,… of all members of an embedded cluster, this one's among them", true, list(func(c *config) *[]string { return &c.RegistryPeers })},
-		{"registry-self", "which of --registry-peers this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
+		{"registry-self", "`HOST:PORT` of --registry-peers that this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
 		{"engine", "`NAME=URL` of a message engine: embedded, or nats://HOST:PORT,…; repeatable, the first is the default (default main=embedded, unless the registry is shared by --registry-peers or etcd://)", true, setEngines},
 		{"data", "`DIR`ectory for all data (default $XDG_STATE_HOME/laneway)", false, text(func(c *config) *string { return &c.Data })},
 		{"domain", "`DOMAIN` of service hosts (default lane.localhost)", false, text(func(c *config) *string { return &c.Domain })},
 		{"cluster", "`LABEL` of this installation in host names", false, text(func(c *config) *string { return &c.Cluster })},
 		{"room", "`NAME` of the data center or zone that this process is in", false, text(func(c *config) *string { return &c.Room })},
-		{"drain", "how long stopping may take (default 10s)", false, setDrain},
-		{"log-format", "auto (default), text or json", false, func(c *config, v []string) error { return c.Log.Format.Set(v[0]) }},
-		{"log-level", "debug, info (default), warn or error", false, text(func(c *config) *string { return &c.Log.Level })},
+		{"drain", "`TIME` that stopping may take (default 10s)", false, setDrain},
+		{"log-format", "`FORMAT` of the log: auto (default), text or json", false, func(c *config, v []string) error { return c.Log.Format.Set(v[0]) }},
+		{"log-level", "`LEVEL` from which on it is written: debug, info (default), warn or error", false, text(func(c *config) *string { return &c.Log.Level })},
 		{"ready-file", "`FILE` that gets the addresses, as JSON, once all roles are ready", false, text(func(c *config) *string { return &c.readyFile })},
 	}
 }

@@ -79,11 +79,6 @@ func (c *config) engines() []engineConfig {
 	return []engineConfig{{Name: defaultEngine, URL: engineEmbedded}}
 }
 
-// embedsEngine reports whether one of the engines runs in this process.
-func (c *config) embedsEngine() bool {
-	return slices.ContainsFunc(c.engines(), engineConfig.embedded)
-}
-
 // checkEngines reports what is wrong with the engines.
 func (c *config) checkEngines() []error {
 	var errs []error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -79,7 +80,7 @@ func (m *demoMail) take(r demo.Receipt) {
 func (m *demoMail) try(ctx context.Context, ending demo.Ending) error {
 	s, t := m.stage, demo.NewTrial(ending)
 	m.mu.Lock()
-	m.trials = append(m.trials[:len(m.trials):len(m.trials)], t)
+	m.trials = append(slices.Clip(m.trials), t)
 	m.mu.Unlock()
 
 	e2, err := s.launch(ctx, demo.Instance{Link: demo.Chain()[len(demo.Chain())-1], Name: "E2", Lane: demo.Green})

@@ -47,7 +47,7 @@ where nobody would: that is what was asked for.`,
 		},
 	}
 	c.Flags().StringVar(&service, "service", "", "`NAME` of the service that is called")
-	c.Flags().StringVar(&color, "color", "", "color of the call (default plain)")
+	c.Flags().StringVar(&color, "color", "", "`LANE` that is the color of the call (default plain)")
 	c.Flags().StringVar(&protocol, "protocol", lane.HTTP, "`PROTOCOL` of the call: http, grpc, thrift, …")
 	a.addAt(c, &at)
 	_ = c.RegisterFlagCompletionFunc("service", a.complete(laneclient.KindServices))

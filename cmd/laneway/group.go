@@ -255,13 +255,10 @@ func (a *app) groupPause(pause bool) *cobra.Command {
 	}
 	return &cobra.Command{
 		Use: use + " NAME…", Short: short, Example: "  laneway group " + use + " billing",
-		Args: someArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindGroups),
+		Args: someArgs(), ValidArgsFunction: a.complete(laneclient.KindGroups),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
-				if _, err := a.changeGroup(cmd.Context(), name, func(g *laneclient.Group) error {
-					g.Paused = pause
-					return nil
-				}); err != nil {
+				if err := a.changeGroup(cmd.Context(), name, func(g *laneclient.Group) { g.Paused = pause }); err != nil {
 					return err
 				}
 				if _, err := fmt.Fprintf(a.stdout, "group %s %s\n", name, done); err != nil {
@@ -277,21 +274,19 @@ func (a *app) groupPause(pause bool) *cobra.Command {
 const changeTries = 5
 
 // changeGroup changes a group as it is now.
-func (a *app) changeGroup(ctx context.Context, name string, change func(*laneclient.Group) error) (*laneclient.Group, error) {
+func (a *app) changeGroup(ctx context.Context, name string, change func(*laneclient.Group)) error {
 	api := a.api()
 	for n := 1; ; n++ {
 		g, err := laneclient.Get[laneclient.Group](ctx, api, name)
 		if err != nil {
-			return nil, ofKind(err, "group", name)
+			return ofKind(err, "group", name)
 		}
-		if err := change(g); err != nil {
-			return nil, err
-		}
-		out, err := laneclient.Put(ctx, api, g, laneclient.IfMatch(g.Revision))
+		change(g)
+		_, err = laneclient.Put(ctx, api, g, laneclient.IfMatch(g.Revision))
 		if p, refused := errors.AsType[*laneclient.Problem](err); refused && p.Status == http.StatusPreconditionFailed && n < changeTries {
 			continue
 		}
-		return out, err
+		return err
 	}
 }
 
@@ -395,10 +390,7 @@ func (a *app) resetGroup(ctx context.Context, name string, o resetOptions) error
 		return fmt.Errorf("there is no partition %d in %s", o.partition, strings.Join(topics, ", "))
 	}
 	if !o.dryRun {
-		if _, err := a.changeGroup(ctx, name, func(g *laneclient.Group) error {
-			g.Reset = &reset
-			return nil
-		}); err != nil {
+		if err := a.changeGroup(ctx, name, func(g *laneclient.Group) { g.Reset = &reset }); err != nil {
 			return err
 		}
 	}

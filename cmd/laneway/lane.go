@@ -55,8 +55,8 @@ A lane ends when its time is up and nobody has used it; see extend and hold.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&parent, "parent", "", "the lane to fall back to (default the baseline)")
-	c.Flags().StringVar(&owner, "owner", "", "whose it is, for people")
+	c.Flags().StringVar(&parent, "parent", "", "`LANE` to fall back to (default the baseline)")
+	c.Flags().StringVar(&owner, "owner", "", "`NAME` of whom it belongs to, for people")
 	c.Flags().Var((*ttlValue)(&ttl), "ttl", "`TIME` after its last use that it ends, as 30m, 24h or 3d (default 72h)")
 	a.addOutput(c)
 	return c
@@ -110,7 +110,7 @@ func (a *app) laneList() *cobra.Command {
 				now := time.Now()
 				g := a.newGrid("NAME", "PARENT", "STATE", "GENERATION", "OWNER", "LAST USE", "EXPIRES")
 				for _, l := range lanes {
-					g.add(l.Name, l.Parent, l.State, fmt.Sprint(l.Generation), l.Owner, ago(l.LastUse, now), expires(l, now))
+					g.add(l.Name, l.Parent, l.State, fmt.Sprint(l.Generation), l.Owner, lastUse(l, now), expires(l, now))
 				}
 				return g.write(w)
 			})
@@ -119,6 +119,16 @@ func (a *app) laneList() *cobra.Command {
 	c.Flags().BoolVar(&all, "all", false, "list lanes that have ended too")
 	a.addOutput(c)
 	return c
+}
+
+// lastUse says when a lane was last used. While it is in use that is written about once per
+// hundredth of its TTL, so that what is written is no closer than that.
+func lastUse(l laneclient.Lane, now time.Time) string {
+	const late = 5 * time.Second // renewals bring it, every few seconds
+	if grain := time.Duration(l.TTL) / 100; !l.LastUse.IsZero() && now.Sub(l.LastUse) <= grain+late {
+		return "within " + span(grain+late)
+	}
+	return ago(l.LastUse, now)
 }
 
 func expires(l laneclient.Lane, now time.Time) string {
@@ -164,18 +174,14 @@ func (a *app) laneShow() *cobra.Command {
 			if err := api.Do(cmd.Context(), http.MethodGet, "/v1/status", nil, &status); err != nil {
 				return err
 			}
-			domain := status.Domain
-			if status.Cluster != "" {
-				domain = status.Cluster + "." + domain
-			}
 			gateways, err := a.gateways(cmd.Context(), api)
 			if err != nil {
 				return err
 			}
 			v.Labels, v.Hosts, v.URLs = map[string]string{}, map[string]string{}, map[string]string{}
 			for _, s := range services {
-				label := lane.HostLabel(lane.Name(v.Name), s.Name)
-				v.Labels[s.Name], v.Hosts[s.Name] = label, strings.TrimSuffix(label+"."+domain, ".")
+				v.Labels[s.Name] = lane.HostLabel(lane.Name(v.Name), s.Name)
+				v.Hosts[s.Name] = hostOf(&status, lane.Name(v.Name), s.Name)
 				v.URLs[s.Name] = edgeOf(v.Hosts[s.Name], gateways)
 			}
 			return a.print(v, func(w io.Writer) error { return a.writeLane(w, v) })
@@ -202,7 +208,7 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 	g.add("owner", v.Owner)
 	g.add("ttl", span(time.Duration(v.TTL)))
 	g.add("created", ago(v.Created, now))
-	g.add("last use", ago(v.LastUse, now))
+	g.add("last use", lastUse(v.Lane, now))
 	g.add("expires", expires(v.Lane, now))
 	if err := g.write(w); err != nil {
 		return err
@@ -293,7 +299,7 @@ func (a *app) laneDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME…", Short: "End lanes: they drain, then their traffic goes to the parent",
 		Example: "  laneway lane delete green",
-		Args:    someArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindLanes),
+		Args:    someArgs(), ValidArgsFunction: a.complete(laneclient.KindLanes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.deleteAll(cmd, laneclient.KindLanes, "lane", "drains", args)
 		},

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -202,6 +203,17 @@ func reasonOf(err error) error {
 		return fmt.Errorf("it has not said anything within %s", nodeTimeout)
 	}
 	return err
+}
+
+// hostOf is the host of a service in a lane, or in the baseline.
+func hostOf(s *laneclient.Status, name lane.Name, service string) string {
+	host := lane.HostLabel(name, service)
+	for _, label := range []string{s.Cluster, s.Domain} {
+		if label != "" {
+			host += "." + label
+		}
+	}
+	return host
 }
 
 // edgeOf is the URL by which a host is reached at the gateway, as far as a gateway that

@@ -16,11 +16,11 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
-// someArgs wants at least one argument.
-func someArgs(name string) cobra.PositionalArgs {
+// someArgs wants at least one name.
+func someArgs() cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError(fmt.Errorf("%q wants at least one %s", shortPath(cmd), name))
+			return usageError(fmt.Errorf("%q wants at least one NAME", shortPath(cmd)))
 		}
 		return nil
 	}
@@ -97,7 +97,7 @@ func (a *app) showCommand(kind laneclient.Kind, word, example string) *cobra.Com
 func (a *app) deleteCommand(kind laneclient.Kind, word, example string) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME…", Short: "Delete " + string(kind), Example: example,
-		Args: someArgs("NAME"), ValidArgsFunction: a.complete(kind),
+		Args: someArgs(), ValidArgsFunction: a.complete(kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.deleteAll(cmd, kind, word, "deleted", args)
 		},
@@ -137,8 +137,8 @@ func newInstanceCommand(a *app) *cobra.Command {
 		listCommand(a, laneclient.KindInstances, "  laneway instance list\n  laneway instance list --service order --lane green -o json",
 			func(c *cobra.Command) *laneclient.ListOptions {
 				var opts laneclient.ListOptions
-				c.Flags().StringVar(&opts.Lane, "lane", "", "only of this lane")
-				c.Flags().StringVar(&opts.Service, "service", "", "only of this service")
+				c.Flags().StringVar(&opts.Lane, "lane", "", "only those in `LANE`")
+				c.Flags().StringVar(&opts.Service, "service", "", "only those of the service `NAME`")
 				return &opts
 			},
 			func(ctx context.Context, w io.Writer, items []laneclient.Instance) error {
@@ -167,7 +167,7 @@ func (a *app) writeInstances(w io.Writer, items []laneclient.Instance, lanes []l
 		}
 		by := "session"
 		if i.Static {
-			by = "itself"
+			by = "static"
 		}
 		g.add(i.Service, i.Name, i.Lane, i.Room, endpoints(i.Endpoints), state, by, ago(i.Since, now))
 	}

@@ -26,7 +26,7 @@ const (
 
 // addOutput gives a command the flag -o.
 func (a *app) addOutput(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.output, "output", "o", outputTable, "table, json or yaml")
+	cmd.Flags().StringVarP(&a.output, "output", "o", outputTable, "`FORMAT`: table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON, outputYAML}, cobra.ShellCompDirectiveNoFileComp))
 	inner := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

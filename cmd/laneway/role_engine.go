@@ -147,7 +147,7 @@ func (p *enginePart) check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (p *enginePart) run(ctx context.Context, ready func()) error {
+func (p *enginePart) run(ctx context.Context, ready func()) (err error) {
 	n := p.node
 	log := n.log.With(telemetry.KeyRole, roleEngine)
 	if l := n.listeners[listenAdmin]; l != nil && !n.cfg.has(roleGateway) { // whose it is then
@@ -156,7 +156,7 @@ func (p *enginePart) run(ctx context.Context, ready func()) error {
 		go func() { admin <- serveHTTP(serving, l, p.adminHandler(), time.Second, log) }()
 		defer func() {
 			stop()
-			<-admin
+			err = errors.Join(err, <-admin)
 		}()
 	}
 	if len(n.engines) == 0 {

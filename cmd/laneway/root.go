@@ -45,7 +45,7 @@ some and to the baseline where there are none, hop by hop.`,
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.PersistentFlags().StringVar(&a.control, "control", "",
-		"URL of the control plane, several separated by commas (default "+laneclient.EnvControl+", else "+laneclient.DefaultControl+")")
+		"`URL` of the control plane, several separated by commas (default "+laneclient.EnvControl+", else "+laneclient.DefaultControl+")")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddGroup(
 		&cobra.Group{ID: groupStart, Title: "Run it:"},

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -70,22 +72,41 @@ the command's own.`,
 	}
 	f := c.Flags()
 	f.StringVar(&p.Service, "service", a.getenv(laneclient.EnvService), "`NAME` of the service (default LANEWAY_SERVICE)")
-	f.StringVar(&p.Lane, "lane", a.getenv(laneclient.EnvLane), "the lane (default LANEWAY_LANE, else the baseline)")
+	f.StringVar(&p.Lane, "lane", a.getenv(laneclient.EnvLane), "`LANE` that it is in (default LANEWAY_LANE, else the baseline)")
 	f.StringVar(&p.Instance, "instance", "", "`NAME` of the instance (default the service's and four hex digits)")
 	f.StringVar(&p.Room, "room", a.getenv(laneclient.EnvRoom), "`NAME` of the data center or zone (default LANEWAY_ROOM)")
 	f.StringArrayVar(&o.listen, "listen", nil, "`[PROTO=]PORT` that it listens on; PROTO is http (default), grpc, thrift, thrift-framed, thrift-buffered or tcp; PORT 0 is chosen; repeatable")
 	f.BoolVar(&p.NoListen, "no-listen", false, "it listens on nothing, it only consumes: registered at once")
 	f.StringVar(&p.Advertise, "advertise", "", "`HOST` by which others reach it (default the loopback address it listens on)")
-	f.StringVar(&p.Proxy, "proxy", "", "set HTTP_PROXY, http_proxy and JAVA_TOOL_OPTIONS to the gateway's inside listener; another one than "+defaultInside+" as --proxy=`HOST:PORT`")
-	f.Lookup("proxy").NoOptDefVal = defaultInside
+	f.Var((*proxyValue)(&p.Proxy), "proxy", "set HTTP_PROXY, http_proxy and JAVA_TOOL_OPTIONS to the gateway's inside listener; with =`HOST:PORT` to another one than "+defaultInside)
+	f.Lookup("proxy").NoOptDefVal = proxyAddress
 	f.BoolVar(&p.NoCreate, "no-create", false, "fail where the lane does not exist")
-	f.IntVar(&p.Weight, "weight", 0, "share of traffic among instances of its lane, 1 to 1000 (default 1)")
+	f.IntVar(&p.Weight, "weight", 0, "`SHARE` of traffic among instances of its lane, 1 to 1000 (default 1)")
 	f.StringArrayVar(&o.labels, "label", nil, "`KEY=VALUE` for people; repeatable")
-	f.DurationVar(&p.Drain, "drain", deploy.DefaultDrain, "how long it may take to end")
+	f.DurationVar(&p.Drain, "drain", deploy.DefaultDrain, "`TIME` that it may take to end, as 10s")
 	f.Var(&o.logFormat, "log-format", "auto, text or json")
 	_ = c.RegisterFlagCompletionFunc("lane", a.complete(laneclient.KindLanes))
 	_ = c.RegisterFlagCompletionFunc("service", a.complete(laneclient.KindServices))
 	return c
+}
+
+// proxyValue is a flag that has an address, or stands alone and has the default one.
+type proxyValue string
+
+// proxyAddress is what the flag is set to where it stands alone, and how help shows that
+// it may have an address: "--proxy[=HOST:PORT]".
+const proxyAddress = "HOST:PORT"
+
+func (v *proxyValue) String() string { return string(*v) }
+
+func (*proxyValue) Type() string { return "bool" } // of which help shows no name
+
+func (v *proxyValue) Set(s string) error {
+	if s == proxyAddress {
+		s = defaultInside
+	}
+	*v = proxyValue(s)
+	return nil
 }
 
 // checkProxy says whether s is an address that a proxy can be reached at.
@@ -160,7 +181,12 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		}
 		return startError(err)
 	}
+	var telling sync.WaitGroup
+	until, done := context.WithCancel(ctx)
+	telling.Go(func() { a.tellURL(until, running, p) })
 	exit, err := superviseSignals(running, signals, p.Drain)
+	done()
+	telling.Wait()
 	if refused, ok := errors.AsType[*deploy.RefusedError](err); ok {
 		return refused
 	}
@@ -171,6 +197,38 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return &exitError{code: exit.Code, err: unserved(running, exit)}
 	}
 	return unserved(running, exit)
+}
+
+// tellURL logs, once the instance is registered, where people reach it at the gateway. It
+// returns when ctx ends, or when there is no more to tell.
+func (a *app) tellURL(ctx context.Context, r *deploy.Running, p *deploy.Process) {
+	select {
+	case <-r.Ready():
+	case <-ctx.Done():
+		return
+	}
+	first := lane.HTTP
+	if len(p.Listen) > 0 {
+		first = p.Listen[0].Protocol
+	}
+	if p.NoListen || first != lane.HTTP && first != lane.GRPC {
+		return // the gateway does not serve it
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	api := a.api()
+	defer func() { _ = api.Close() }()
+	var status laneclient.Status
+	if err := api.Do(ctx, http.MethodGet, "/v1/status", nil, &status); err != nil {
+		return // it serves without being told of
+	}
+	gateways, err := a.gateways(ctx, api)
+	if err != nil {
+		return
+	}
+	if u := edgeOf(hostOf(&status, lane.Name(p.Lane), p.Service), gateways); strings.Contains(u, "://") {
+		p.Log.InfoContext(ctx, "can be reached at the gateway", telemetry.KeyURL, u)
+	}
 }
 
 // startError tells how to reach the control plane where that is what failed.

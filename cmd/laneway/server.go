@@ -339,7 +339,7 @@ func (a *app) announce(n *node) error {
 		n.log.Info("listening", telemetry.KeyRole, name, telemetry.KeyAddress, addresses[name])
 	}
 	if isTerminal(a.stderr) {
-		fmt.Fprint(a.stderr, "\nReady. Try: laneway run --service hello -- sh -c 'exec python3 -m http.server $PORT'\n\n")
+		fmt.Fprintf(a.stderr, "\nReady. Try: laneway run %s--service hello -- sh -c 'exec python3 -m http.server $PORT'\n\n", n.controlFlag())
 	}
 	if n.cfg.readyFile == "" {
 		return nil
@@ -358,6 +358,19 @@ func (a *app) announce(n *node) error {
 		return nil
 	})
 	return nil
+}
+
+// controlFlag is the flag by which other commands find this server's control plane; empty
+// where they do without.
+func (n *node) controlFlag() string {
+	control := strings.Join(n.cfg.Control, ",")
+	if address := n.address(listenControl); address != "" {
+		control = "http://" + address
+	}
+	if control == laneclient.DefaultControl {
+		return ""
+	}
+	return "--control " + control + " "
 }
 
 // writeAtomically replaces path by a file that is whole whenever it is there.

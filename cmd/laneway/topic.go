@@ -356,7 +356,7 @@ func (a *app) topicDelete() *cobra.Command {
 	c := &cobra.Command{
 		Use: "delete NAME…", Short: "Delete topics with all their messages",
 		Example: "  laneway topic delete orders\n  laneway topic delete orders --force   # also where groups read it",
-		Args:    someArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindTopics),
+		Args:    someArgs(), ValidArgsFunction: a.complete(laneclient.KindTopics),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
 				if err := a.deleteTopic(cmd.Context(), name, force); err != nil {

@@ -161,7 +161,7 @@ func (s *service) handle(ctx context.Context, d *consume.Delivery, sender *recei
 	})
 	work, err := time.ParseDuration(first(headers.Values(headerWork)))
 	if err != nil || work <= 0 {
-		return nil //nolint:nilerr // there is nothing to work on
+		return nil // there is nothing to work on
 	}
 	t := time.NewTimer(min(work, maxWork))
 	defer t.Stop()
