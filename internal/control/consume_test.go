@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/control"
+	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -564,4 +566,151 @@ func TestGroupGoesWhole(t *testing.T) {
 			}
 		}
 	}
+}
+
+// overtaken is a store of which one list or one transaction is held up while something
+// happens.
+type overtaken struct {
+	store.Store
+
+	once   sync.Once
+	list   string               // the prefix of the list
+	writes func(store.Txn) bool // whether it is that transaction
+	by     func()
+}
+
+func (s *overtaken) List(ctx context.Context, prefix, after string, limit int) ([]store.KV, uint64, error) {
+	if s.list != "" && strings.HasPrefix(prefix, s.list) {
+		s.once.Do(s.by)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func (s *overtaken) Do(ctx context.Context, txn store.Txn) (store.Result, error) {
+	if s.writes != nil && s.writes(txn) {
+		s.once.Do(s.by)
+	}
+	return s.Store.Do(ctx, txn)
+}
+
+// TestMembersMissNobody: one that leaves with grace while another joins, or joins while
+// another leaves, has decided by what is no longer so, and decides again.
+func TestMembersMissNobody(t *testing.T) {
+	t.Parallel()
+	const leave, join = "/v1/members/billing/a?grace=5m", "/v1/members/billing/b"
+	for _, name := range []string{"leave", "join", "last"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := mem.New()
+			defer s.Close()
+			r := startOver(t, s, control.Config{})
+			defer r.stop()
+			slow := &overtaken{Store: s}
+			late := startOver(t, slow, control.Config{})
+			defer late.stop()
+			session := r.session(`{"ttl":"5m"}`)
+			do := func(r *replica, method, path string) {
+				t.Helper()
+				if a := r.do(method, path, `{"topics":["orders"]}`, laneclient.SessionHeader, session.Name); a.status/100 != 2 {
+					t.Errorf("%s %s: %d %s", method, path, a.status, a.body)
+				}
+			}
+			r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
+			do(r, "PUT", "/v1/members/billing/a")
+			key := "laneway/members/billing/a"
+			if name == "join" {
+				key = "laneway/members/billing/b"
+			}
+			slow.writes = func(txn store.Txn) bool {
+				return slices.ContainsFunc(txn.Ops, func(op store.Op) bool { return op.Key == key })
+			}
+			want := []string{"b " + session.Name}
+			switch name {
+			case "leave":
+				slow.by = func() { do(r, "PUT", join) }
+				do(late, "DELETE", leave)
+			case "join":
+				slow.by = func() { do(r, "DELETE", leave) }
+				do(late, "PUT", join)
+			case "last": // each of two would leave the topic to the other
+				do(r, "PUT", join)
+				slow.by = func() { do(r, "DELETE", "/v1/members/billing/b?grace=5m") }
+				do(late, "DELETE", leave)
+				want = []string{"a "}
+			}
+			var list laneclient.List
+			r.must(http.StatusOK, &list, "GET", "/v1/members?group=billing", nil)
+			var got []string
+			for _, raw := range list.Items {
+				var m laneclient.Member
+				if err := json.Unmarshal(raw, &m); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, m.Name+" "+m.Session)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("members are %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestDeleteIsOvertaken: a delete of a group takes nothing from another group that has the
+// name by then.
+func TestDeleteIsOvertaken(t *testing.T) {
+	t.Parallel()
+	s := mem.New()
+	defer s.Close()
+	r := startOver(t, s, control.Config{})
+	defer r.stop()
+	slow := &overtaken{Store: s, list: "laneway/notes/"}
+	late := startOver(t, slow, control.Config{})
+	defer late.stop()
+	session := r.session(`{"ttl":"5m"}`)
+	in := []string{laneclient.SessionHeader, session.Name}
+	write := func() {
+		t.Helper()
+		r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
+		r.must(http.StatusOK, nil, "PUT", ordersPath, writing(freeRecord, `"notes":[{"cursor":"","note":{"v":1,"pos":7}}]`), append(in, "If-None-Match", "*")...)
+	}
+	write()
+	slow.by = func() {
+		r.must(http.StatusNoContent, nil, "DELETE", "/v1/groups/billing", nil)
+		write()
+		r.must(http.StatusCreated, nil, "PUT", "/v1/members/billing/a", `{"topics":["orders"]}`, in...)
+	}
+	late.refuse(http.StatusNotFound, "DELETE", "/v1/groups/billing", nil)
+	var c laneclient.Cursor
+	r.must(http.StatusOK, &c, "GET", ordersPath, nil)
+	if len(c.Notes) != 1 || !strings.Contains(string(c.Notes[0].Note), "7") {
+		t.Errorf("the new group has %+v", c)
+	}
+	r.must(http.StatusOK, nil, "GET", "/v1/members/billing/a", nil)
+}
+
+// TestDeleteIsCutShort: what one delete of a group has begun, the next one ends; until then
+// the group takes nothing.
+func TestDeleteIsCutShort(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	session := r.session(`{"ttl":"5m"}`)
+	in := []string{laneclient.SessionHeader, session.Name}
+	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
+	r.must(http.StatusOK, nil, "PUT", ordersPath, writing(freeRecord), append(in, "If-None-Match", "*")...)
+	// As one leaves it that ends after its first step.
+	if _, err := r.store.Do(t.Context(), store.Txn{Ops: []store.Op{{Key: "laneway/membership/billing", Delete: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []laneclient.Problem{
+		r.refuse(http.StatusConflict, "PUT", "/v1/members/billing/a", `{"topics":["orders"]}`, in...),
+		r.refuse(http.StatusConflict, "PUT", "/v1/groups/billing", `{"engine":"main","topics":["orders"],"paused":true}`),
+		r.refuse(http.StatusConflict, "PUT", "/v1/cursors/main/billing/orders/1", writing(freeRecord), append(in, "If-None-Match", "*")...),
+	} {
+		if p.Type != laneclient.ProblemGroup {
+			t.Errorf("type %q: %s", p.Type, p.Detail)
+		}
+	}
+	r.must(http.StatusNoContent, nil, "DELETE", "/v1/groups/billing", nil)
+	r.refuse(http.StatusNotFound, "GET", ordersPath, nil)
+	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
 }
