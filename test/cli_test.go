@@ -178,6 +178,9 @@ func TestHelp(t *testing.T) {
 		if status != 0 || !strings.Contains(stdout, "Examples:\n") {
 			t.Errorf("%s --help: exit status %d, want an example in: %s", name, status, stdout)
 		}
+		if unnamed := regexp.MustCompile(`--[a-z-]+ (string|stringArray|int|uint|duration)\b.*|.*\[=".*`).FindString(stdout); unnamed != "" {
+			t.Errorf("%s --help: what does the flag take? %s", name, unnamed)
+		}
 		for line := range strings.Lines(stdout) {
 			// A subcommand is indented and followed by its description.
 			sub := regexp.MustCompile(`^  ([a-z-]+)  +[A-Z]`).FindStringSubmatch(line)

@@ -470,3 +470,66 @@ func TestRunStopsWithoutFailedRequests(t *testing.T) {
 		t.Errorf("only %v got requests: the others were never called", l.who())
 	}
 }
+
+// TestRunTells has `run` say which lane it made and where the instance can be reached, and
+// how a process ended that nobody had asked to.
+func TestRunTells(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := s.runService(t, "http", nil, "--service", "order", "--instance", "o1", "--lane", "bleu", "--log-format", "text")
+	host := "bleu--order.lane.localhost:" + port(s.addresses["gateway"])
+	poll(t, 20*time.Second, func() error {
+		log := p.stderr.String()
+		for _, want := range []string{`msg="created the lane" lane=bleu`, "url=http://" + host + "/"} {
+			if !strings.Contains(log, want) {
+				return fmt.Errorf("no %s in %s", want, log)
+			}
+		}
+		return nil
+	})
+	poll(t, 20*time.Second, func() error { // by what it says
+		r, err := s.ask(t, host)
+		if err == nil && r.Instance != "o1" {
+			err = fmt.Errorf("got %s, want o1", r.Instance)
+		}
+		return err
+	})
+	if err := syscall.Kill(p.child(t), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if status := p.wait(t, 20*time.Second); status != 137 {
+		t.Errorf("exit status %d, want 137", status)
+	}
+	if log := p.stderr.String(); !strings.Contains(log, "level=WARN msg=ended") || !strings.Contains(log, `reason="killed (signal 9)"`) {
+		t.Errorf("no warning of signal 9 in %s", log)
+	}
+	p = s.runService(t, "http", nil, "--service", "order", "--instance", "o2", "--log-format", "text")
+	s.registered(t, "order", "o2")
+	poll(t, 20*time.Second, func() error {
+		if !strings.Contains(p.stderr.String(), "url=http://order.lane.localhost:") {
+			return fmt.Errorf("no URL in %s", p.stderr.String())
+		}
+		return nil
+	})
+	if log := p.stderr.String(); strings.Contains(log, "lane=") || strings.Contains(log, "created") {
+		t.Errorf("an instance of the baseline tells of a lane: %s", log)
+	}
+}
+
+// A command that cannot be started leaves no lane behind.
+func TestRunWithoutACommandMakesNoLane(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for _, args := range [][]string{
+		{"--", "/does/not/exist"},
+		{"--listen", port(s.addresses["control"]), "--", "true"},
+	} {
+		_, stderr, status := s.cli(t, append([]string{"run", "--service", "order", "--lane", "bleu"}, args...)...)
+		if status != 1 {
+			t.Errorf("%v: exit status %d, want 1: %s", args, status, stderr)
+		}
+	}
+	if out := s.must(t, "lane", "list", "-o", "json"); strings.Contains(out, "bleu") {
+		t.Errorf("there is a lane: %s", out)
+	}
+}

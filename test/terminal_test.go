@@ -268,3 +268,14 @@ func processState(pid int) byte {
 	}
 	return '-'
 }
+
+// What a server tells a person to try next works with that server.
+func TestServerTellsWhereItIs(t *testing.T) {
+	t.Parallel()
+	p := startTerminal(t, binary(t)+" server --registry mem --engine main=embedded --listen control=127.0.0.1:0 --listen gateway=127.0.0.1:0 --listen inside=127.0.0.1:0 --listen nats=127.0.0.1:0 --data "+t.TempDir())
+	p.shows(t, "Ready. Try: laneway run --control http://127.0.0.1:")
+	p.types(t, "\x03")
+	if status := p.exits(t); status != 0 {
+		t.Errorf("exit status %d, want 0: %s", status, p.out.String())
+	}
+}

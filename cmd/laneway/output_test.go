@@ -80,3 +80,22 @@ func TestSentence(t *testing.T) {
 		}
 	}
 }
+
+// What is written of a lane's last use is as old as a hundredth of its TTL while it is used.
+func TestLastUse(t *testing.T) {
+	now := time.Now()
+	lane := laneclient.Lane{TTL: laneclient.Duration(72 * time.Hour)}
+	for used, want := range map[time.Time]string{
+		{}:                         "",
+		now.Add(-time.Second):      "within 43m17s",
+		now.Add(-22 * time.Minute): "within 43m17s",
+		now.Add(-43 * time.Minute): "within 43m17s",
+		now.Add(-50 * time.Minute): "50m0s ago",
+		now.Add(-26 * time.Hour):   "1d2h ago",
+	} {
+		lane.LastUse = used
+		if got := lastUse(lane, now); got != want {
+			t.Errorf("used %s ago: %q, want %q", now.Sub(used), got, want)
+		}
+	}
+}

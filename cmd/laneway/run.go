@@ -78,7 +78,7 @@ the command's own.`,
 	f.StringArrayVar(&o.listen, "listen", nil, "`[PROTO=]PORT` that it listens on; PROTO is http (default), grpc, thrift, thrift-framed, thrift-buffered or tcp; PORT 0 is chosen; repeatable")
 	f.BoolVar(&p.NoListen, "no-listen", false, "it listens on nothing, it only consumes: registered at once")
 	f.StringVar(&p.Advertise, "advertise", "", "`HOST` by which others reach it (default the loopback address it listens on)")
-	f.Var((*proxyValue)(&p.Proxy), "proxy", "set HTTP_PROXY, http_proxy and JAVA_TOOL_OPTIONS to the gateway's inside listener; with =`HOST:PORT` to another one than "+defaultInside)
+	f.Var((*proxyValue)(&p.Proxy), "proxy", "set HTTP_PROXY, http_proxy and JAVA_TOOL_OPTIONS to the gateway's inside listener; with =HOST:PORT to another one than "+defaultInside)
 	f.Lookup("proxy").NoOptDefVal = proxyAddress
 	f.BoolVar(&p.NoCreate, "no-create", false, "fail where the lane does not exist")
 	f.IntVar(&p.Weight, "weight", 0, "`SHARE` of traffic among instances of its lane, 1 to 1000 (default 1)")

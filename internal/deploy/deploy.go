@@ -32,7 +32,9 @@ const (
 	// DefaultDrain is how long what is left of a process group may take after
 	// TERM before it is killed.
 	DefaultDrain = 10 * time.Second
-	// listenWarnEvery is how often a process that does not listen is warned of.
+	// listenWarnAfter is when a process that does not listen is first warned of, and
+	// listenWarnEvery how often from then on.
+	listenWarnAfter = 3 * time.Second
 	listenWarnEvery = 10 * time.Second
 )
 

@@ -56,6 +56,7 @@ func TestWatchLane(t *testing.T) {
 		var log bytes.Buffer // read only while nobody writes
 		s := &supervisor{cfg: Process{
 			Service: "mailer", Lane: "green", Instance: "m1", NoListen: true, Control: cfg.Control, Transport: cfg.Transport,
+			Log: slog.New(slog.DiscardHandler),
 		}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		s.reg = newRegistry(&s.cfg)
 		s.reg.admin = "" // a listener would stop the bubble's clock

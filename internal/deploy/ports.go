@@ -119,7 +119,7 @@ func listens(ctx context.Context, address string) bool {
 func (s *supervisor) awaitListen(ctx context.Context) (addresses []string, ok bool) {
 	addresses = make([]string, len(s.cfg.Listen))
 	const slowest = 250 * time.Millisecond
-	warn := time.Now().Add(listenWarnEvery)
+	warn := time.Now().Add(listenWarnAfter)
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, slowest) {
 		var missing []int
 		for i, l := range s.cfg.Listen {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -56,6 +57,10 @@ func (r *registry) prepare(ctx context.Context) error {
 	var p *laneclient.Problem
 	if errors.As(err, &p) && p.Type == laneclient.ProblemExists {
 		return nil // another one was faster
+	}
+	if err == nil {
+		// Told, since a mistyped name makes one too.
+		r.cfg.Log.InfoContext(ctx, "created the lane", telemetry.KeyLane, r.cfg.Lane)
 	}
 	return err
 }

@@ -72,12 +72,16 @@ func start(ctx context.Context, cfg Process) (*Running, error) {
 		cfg: cfg, log: cfg.Log.With(telemetry.KeyService, cfg.Service, telemetry.KeyInstance, cfg.Instance),
 		registered: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
-	s.reg = newRegistry(&s.cfg)
-	if err := s.reg.prepare(ctx); err != nil {
-		return nil, err
+	// What is wrong on this side comes first: it should not leave a lane behind.
+	if _, err := lookPath(s.cfg.Cmd[0]); err != nil {
+		return nil, &LocalError{err}
 	}
 	if err := s.choosePorts(ctx); err != nil {
 		return nil, &LocalError{err}
+	}
+	s.reg = newRegistry(&s.cfg)
+	if err := s.reg.prepare(ctx); err != nil {
+		return nil, err
 	}
 	started := make(chan error, 1)
 	go s.supervise(started)
@@ -162,7 +166,19 @@ func (s *supervisor) supervise(started chan<- error) {
 	exit.Served, exit.Missing, exit.Stopped = s.served, s.missing, s.stopping
 	s.exit, s.err = exit, errors.Join(s.refused, left)
 	s.mu.Unlock()
-	s.log.Info("ended", telemetry.KeyStatus, exit.Code)
+	s.tellEnd(exit)
+}
+
+// tellEnd logs how the process ended. One that nobody asked to end should not have failed.
+func (s *supervisor) tellEnd(exit Exit) {
+	level, attrs := slog.LevelInfo, []any{telemetry.KeyStatus, exit.Code}
+	if exit.Code != 0 && !exit.Stopped {
+		level = slog.LevelWarn
+	}
+	if sig, ok := exit.Signal.(syscall.Signal); ok {
+		attrs = append(attrs, telemetry.KeyReason, fmt.Sprintf("%s (signal %d)", sig, int(sig)))
+	}
+	s.log.Log(context.Background(), level, "ended", attrs...)
 }
 
 // register waits until the process listens and registers its instance, again and

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 )
 
 // LogFormat is how log lines are written.
@@ -39,12 +40,31 @@ func (f *LogFormat) Type() string { return "format" }
 // NewLog returns a logger that writes to w from level on. terminal says whether a
 // person reads w, which decides LogAuto and the empty format.
 func NewLog(w io.Writer, format LogFormat, level slog.Leveler, terminal bool) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	if format == LogText || format != LogJSON && terminal {
-		opts.ReplaceAttr = shortTime
+		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr { return shortTime(groups, readable(groups, a)) }
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// readable has durations as Go writes them, in JSON too, and leaves out what is empty:
+// the lane of what is in none.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindDuration:
+		return slog.String(a.Key, a.Value.Duration().String())
+	case slog.KindString:
+		if a.Value.String() == "" && a.Key != slog.MessageKey {
+			return slog.Attr{}
+		}
+	case slog.KindAny:
+		if v := reflect.ValueOf(a.Value.Any()); v.Kind() == reflect.String && v.Len() == 0 { // such as a lane's name
+			return slog.Attr{}
+		}
+	default:
+	}
+	return a
 }
 
 // shortTime leaves the time of day: a person at a terminal knows the date.

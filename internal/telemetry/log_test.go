@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"log/slog"
 	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/laneway-dev/laneway/internal/telemetry"
 )
@@ -38,6 +40,25 @@ func TestNewLog(t *testing.T) {
 		var line struct{ Msg, Lane string }
 		if err := json.Unmarshal(b.Bytes(), &line); err != nil || line.Msg != "hello" || line.Lane != "green" {
 			t.Errorf("%q, terminal %v: got %q, want one line of JSON", tt.format, tt.terminal, b.String())
+		}
+	}
+}
+
+// What stands for a duration is read by people, and what is empty says nothing.
+func TestLogIsReadable(t *testing.T) {
+	type name string
+	for _, format := range []telemetry.LogFormat{telemetry.LogText, telemetry.LogJSON} {
+		var b bytes.Buffer
+		telemetry.NewLog(&b, format, slog.LevelInfo, false).Info("hello",
+			telemetry.KeyDrain, 10*time.Second, telemetry.KeyLane, "", telemetry.KeyColor, name(""), telemetry.KeyParent, name("green"), telemetry.KeyCount, 0)
+		got := strings.NewReplacer(`"`, "", ":", "=", ",", " ").Replace(b.String())
+		for _, want := range []string{"drain=10s", "parent=green", "count=0"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: no %s in %s", format, want, b.String())
+			}
+		}
+		if strings.Contains(got, "lane=") || strings.Contains(got, "color=") {
+			t.Errorf("%s: what is empty is written: %s", format, b.String())
 		}
 	}
 }
