@@ -145,6 +145,9 @@ func TestServerRefuses(t *testing.T) {
 					t.Errorf("%q is not in: %s", want, stderr)
 				}
 			}
+			if strings.Contains(stderr, "started again") {
+				t.Errorf("a process that ends says that something goes on: %s", stderr)
+			}
 		})
 	}
 }

@@ -55,6 +55,10 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 	m := &member{store: s, cfg: cfg, log: cfg.Log}
 	m.disk = &disk{dir: cfg.Dir, reserve: uint64(cfg.ReserveBytes), free: cfg.free, log: cfg.Log}
 	s.member, s.out = m, &store.OutError{Reason: "the registry's etcd starts"}
+	// A directory that another process has is no failure to recover from.
+	if err := m.prepare(); err != nil && (!cfg.Patient || !passing(err)) {
+		return nil, errors.Join(err, s.Close())
+	}
 	first := make(chan error, 1)
 	m.running.Go(func() { m.run(s.life, first) })
 
