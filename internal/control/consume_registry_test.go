@@ -20,7 +20,7 @@ type wire struct {
 	http.RoundTripper
 
 	mu     sync.Mutex
-	down   context.Context //nolint:containedctx // of what is under way: a cut ends it
+	down   context.Context // of what is under way: a cut ends it
 	cut    context.CancelFunc
 	broken bool
 	losing int

@@ -308,6 +308,55 @@ func TestMembersEndWithTheirSession(t *testing.T) {
 	}
 }
 
+// TestListsOfGroups: lists choose by group, topic and engine.
+func TestListsOfGroups(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	session := r.session(`{"ttl":"5m"}`)
+	in := []string{laneclient.SessionHeader, session.Name}
+	for _, group := range []string{"billing", "ledger"} {
+		r.must(http.StatusCreated, nil, "PUT", "/v1/groups/"+group, `{"engine":"`+group+`","topics":["orders","`+group+`"]}`)
+		for _, topic := range []string{"orders", group} {
+			for n := range 3 {
+				r.must(http.StatusOK, nil, "PUT", "/v1/cursors/"+laneclient.CursorName(group, group, topic, n), writing(freeRecord), append(in, "If-None-Match", "*")...)
+			}
+		}
+		r.must(http.StatusCreated, nil, "PUT", "/v1/members/"+group+"/a", `{"topics":["orders"]}`, in...)
+	}
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{r.base}, Transport: r.http.Transport})
+	cursors := func(o laneclient.ListOptions) int {
+		t.Helper()
+		o.PageSize = 2
+		list, _, err := laneclient.ListAll[laneclient.Cursor](t.Context(), api, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if o.Group != "" && c.Group != o.Group || o.Topic != "" && c.Topic != o.Topic || o.Engine != "" && c.Engine != o.Engine {
+				t.Errorf("among those of %+v is %s", o, c.Name)
+			}
+		}
+		return len(list)
+	}
+	got := []int{
+		cursors(laneclient.ListOptions{}), cursors(laneclient.ListOptions{Group: "billing"}), cursors(laneclient.ListOptions{Topic: "orders"}),
+		cursors(laneclient.ListOptions{Group: "ledger", Topic: "ledger"}), cursors(laneclient.ListOptions{Group: "billing", Engine: "ledger"}),
+		cursors(laneclient.ListOptions{Engine: "ledger"}), cursors(laneclient.ListOptions{Group: "nobody"}),
+	}
+	if want := []int{12, 6, 6, 3, 0, 6, 0}; !slices.Equal(got, want) {
+		t.Errorf("there are %d cursors, want %d", got, want)
+	}
+	members, _, err := laneclient.ListAll[laneclient.Member](t.Context(), api, laneclient.ListOptions{Group: "ledger"})
+	if err != nil || len(members) != 1 || members[0].Engine != "ledger" {
+		t.Errorf("members are %+v, %v", members, err)
+	}
+	groups, _, err := laneclient.ListAll[laneclient.Group](t.Context(), api, laneclient.ListOptions{Topic: "billing"})
+	if err != nil || len(groups) != 1 || groups[0].Name != "billing" {
+		t.Errorf("groups are %+v, %v", groups, err)
+	}
+	r.refuse(http.StatusUnprocessableEntity, "GET", "/v1/topics?group=billing", nil)
+}
+
 // TestGroupIsInUse: a group with members and a topic with groups stay; a group's cursors,
 // notes and tombstones go with it.
 func TestGroupIsInUse(t *testing.T) {

@@ -138,7 +138,10 @@ func Delete[T Object](ctx context.Context, d Doer, name string, opts ...CallOpti
 type ListOptions struct {
 	Lane     string // "-": of the baseline
 	Service  string
-	PageSize int // objects a call; zero: as the control plane likes
+	Group    string // of members, cursors and groups
+	Topic    string // of cursors, of groups that name it, and of topics
+	Engine   string // of topics, groups, members and cursors
+	PageSize int    // objects a call; zero: as the control plane likes
 }
 
 // ListAll reads all objects of a kind, page by page. revision is that of the last
@@ -169,6 +172,9 @@ func ListRaw(ctx context.Context, d Doer, kind Kind, opts ListOptions) (objects 
 	}
 	set("lane", opts.Lane)
 	set("service", opts.Service)
+	set("group", opts.Group)
+	set("topic", opts.Topic)
+	set("engine", opts.Engine)
 	if opts.PageSize > 0 {
 		set("limit", strconv.Itoa(opts.PageSize))
 	}
