@@ -26,10 +26,11 @@ type shownGroup struct {
 	Lag *int
 }
 
-func (s *server) group(t *testing.T, name string) shownGroup {
+// billing is the group of this test as commands show it.
+func (s *server) billing(t *testing.T) shownGroup {
 	t.Helper()
 	var g shownGroup
-	if err := json.Unmarshal([]byte(s.must(t, "group", "show", name, "-o", "json")), &g); err != nil {
+	if err := json.Unmarshal([]byte(s.must(t, "group", "show", "billing", "-o", "json")), &g); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -128,7 +129,7 @@ func TestGroup(t *testing.T) {
 	within("at first", counted)
 	// Notes follow a moment later.
 	within("group show", func() error {
-		g := s.group(t, "billing")
+		g := s.billing(t)
 		if g.State != "consuming" || len(g.Members) != 2 || g.Lag == nil || *g.Lag != 0 {
 			return fmt.Errorf("got %+v, want two consumers and nothing that waits", g)
 		}
@@ -155,7 +156,7 @@ func TestGroup(t *testing.T) {
 	s.must(t, "group", "pause", "billing")
 	appendText(t, e, "orders", "green", "g3")
 	within("paused", func() error {
-		if g := s.group(t, "billing"); g.State != "paused" || g.Lag == nil || *g.Lag != 1 {
+		if g := s.billing(t); g.State != "paused" || g.Lag == nil || *g.Lag != 1 {
 			return fmt.Errorf("got %+v, want one message that waits", g)
 		}
 		return counted()
@@ -209,7 +210,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("reset --dry-run: %s", out)
 	}
 	within("the lane's consumer has left", func() error {
-		if g := s.group(t, "billing"); len(g.Members) != 1 {
+		if g := s.billing(t); len(g.Members) != 1 {
 			return fmt.Errorf("got %+v", g)
 		}
 		return counted()
@@ -223,7 +224,7 @@ func TestGroup(t *testing.T) {
 	}
 	within("reset", counted)
 	within("settled", func() error {
-		if g := s.group(t, "billing"); g.State != "consuming" || *g.Lag != 0 {
+		if g := s.billing(t); g.State != "consuming" || *g.Lag != 0 {
 			return fmt.Errorf("got %+v, want nothing that waits", g)
 		}
 		return nil
@@ -234,7 +235,7 @@ func TestGroup(t *testing.T) {
 	}
 	stop()
 	within("nobody is left", func() error {
-		if g := s.group(t, "billing"); g.State != "idle" {
+		if g := s.billing(t); g.State != "idle" {
 			return fmt.Errorf("got %+v", g)
 		}
 		return nil
