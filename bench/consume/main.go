@@ -1,0 +1,127 @@
+// Command consume measures what consuming by lane costs, on JetStream as the embedded engine
+// runs it (durability bounded), with the registry of lane/consume in memory. Server and
+// consumers are in one process and speak TCP over loopback; processor time is that of all of
+// them together. Kinds of one table take turns over the same log, so that what else the
+// machine does falls on all of them alike; ratios are those of turns beside each other, and
+// the median turn counts. It exits with 1 where a promise is broken:
+//
+//   - a group without lanes consumes at least 1.5 times as fast as durable pull consumers with
+//     explicit acks, and 0.7 times as fast as batches of direct gets that nobody works on;
+//   - with 100 lanes beside it and one message in a hundred colored, 0.95 times as fast as
+//     without; and where each lane has a process of its own (here: a runner with its own
+//     connection and session, since a hundred processes are too many for a small machine),
+//     all of them read at most 1.2 times the bytes of main's readers and the colored messages;
+//   - a lane that is stuck, or a thousand times slower, costs the baseline at most 5 percent
+//     of processor time a message, and of throughput no more than noise; and the reverse;
+//   - the consumer of a lane that starts or stops has, or has given up, its colored messages
+//     within 50 ms at the 99th percentile with 8 partitions, and 150 ms with 64.
+//
+// Usage:
+//
+//	go run ./bench/consume [-only rates,lanes,bytes,stuck,handover] [-rounds 9] [-messages 60000]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// settings are what the flags say.
+type settings struct {
+	rounds, messages, size, events int
+}
+
+// part is one table.
+type part struct {
+	name string
+	run  func(context.Context, *world) (kept bool, err error)
+}
+
+func parts() []part {
+	return []part{
+		{"rates", rates},
+		{"lanes", withLanes},
+		{"bytes", bytesRead},
+		{"stuck", stuck},
+		{"handover", handover},
+	}
+}
+
+func main() {
+	var s settings
+	only := flag.String("only", "", "tables, separated by commas; empty: all")
+	flag.IntVar(&s.rounds, "rounds", 9, "how often the kinds of a table take turns")
+	flag.IntVar(&s.messages, "messages", 60_000, "messages a turn")
+	flag.IntVar(&s.size, "size", 1024, "bytes of a message's value")
+	flag.IntVar(&s.events, "events", 100, "starts, and stops, of a lane's consumer for each kind of hand-over")
+	profile := flag.String("cpuprofile", "", "a file for the profile of processor time")
+	flag.Parse()
+	if flag.NArg() > 0 || s.rounds < 1 || s.messages < 10_000 || s.size < 0 || s.events < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	kept, err := profiled(*profile, func() (bool, error) { return run(ctx, s, *only) })
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "consume:", err)
+	}
+	if err != nil || !kept {
+		os.Exit(1)
+	}
+}
+
+func profiled(file string, do func() (bool, error)) (kept bool, err error) {
+	if file == "" {
+		return do()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return false, err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
+}
+
+func run(ctx context.Context, s settings, only string) (kept bool, err error) {
+	wanted := strings.FieldsFunc(only, func(r rune) bool { return r == ',' })
+	for _, name := range wanted {
+		if !slices.ContainsFunc(parts(), func(p part) bool { return p.name == name }) {
+			return false, fmt.Errorf("there is no table %q", name)
+		}
+	}
+	kept = true
+	for _, p := range parts() {
+		if len(wanted) > 0 && !slices.Contains(wanted, p.name) {
+			continue
+		}
+		ok, err := inWorld(ctx, s, p)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", p.name, err)
+		}
+		kept = kept && ok
+	}
+	return kept, nil
+}
+
+// inWorld runs a part with a server of its own.
+func inWorld(ctx context.Context, s settings, p part) (kept bool, err error) {
+	w, err := newWorld(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	return p.run(ctx, w)
+}
