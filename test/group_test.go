@@ -153,6 +153,33 @@ func TestGroup(t *testing.T) {
 		t.Errorf("group show: %s", out)
 	}
 
+	if out := s.must(t, "lane", "show", "green"); !strings.Contains(out, "billing  reader-") {
+		t.Errorf("lane show does not tell of the lane's consumers: %s", out)
+	}
+	for color, reason := range map[string]string{"": "plain", "green": "lane-instance", "blue": "unknown-color"} {
+		var e struct {
+			Lane, Reason string
+			Members      []string
+			Cursors      []struct{ Lane string }
+		}
+		if err := json.Unmarshal([]byte(s.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", color, "-o", "json")), &e); err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if color == "green" {
+			want = color
+		}
+		if e.Lane != want || e.Reason != reason || len(e.Members) != 1 || len(e.Cursors) != 2 || e.Cursors[0].Lane != want {
+			t.Errorf("explain message of color %q: got %+v", color, e)
+		}
+	}
+	if out := s.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", "green"); !strings.Contains(out, "the consumers of lane green") {
+		t.Errorf("explain message: %s", out)
+	}
+	if _, stderr, status := s.cli(t, "explain", "message", "--topic", "others", "--group", "billing"); status != 1 || !strings.Contains(stderr, "it reads orders") {
+		t.Errorf("explain message of a topic that is not read: %d %s", status, stderr)
+	}
+
 	s.must(t, "group", "pause", "billing")
 	appendText(t, e, "orders", "green", "g3")
 	within("paused", func() error {

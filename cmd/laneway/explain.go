@@ -18,9 +18,9 @@ import (
 )
 
 func newExplainCommand(a *app) *cobra.Command {
-	return groupCommand("explain", "Say who would get a request, and why",
+	return groupCommand("explain", "Say who would get a request or a message, and why",
 		"  laneway explain http --host green--order.lane.localhost --path /\n  laneway explain call --service order --color green",
-		a.explainHTTP(), a.explainCall())
+		a.explainHTTP(), a.explainCall(), a.explainMessage())
 }
 
 func (a *app) explainCall() *cobra.Command {

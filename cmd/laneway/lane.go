@@ -148,6 +148,48 @@ type laneView struct {
 	Hosts     map[string]string     `json:"hosts"`       // by service: that host
 	URLs      map[string]string     `json:"urls"`        // by service: that host at a gateway which can be asked where it listens, or the host alone
 	Instances []laneclient.Instance `json:"instances"`
+	Groups    []laneGroup           `json:"groups"` // that have consumers in it, or its color apart
+}
+
+// laneGroup is what a group of consumers has of a lane.
+type laneGroup struct {
+	Group   string       `json:"group"`
+	Members []string     `json:"members"` // in the lane
+	Cursors []cursorView `json:"cursors"` // of its color, or run by its consumers
+	Lag     *int64       `json:"lag,omitempty"`
+}
+
+// groupsOf are the groups that have to do with a lane.
+func (a *app) groupsOf(ctx context.Context, name string) ([]laneGroup, error) {
+	views, err := a.groupViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []laneGroup{}
+	for _, v := range views {
+		g := laneGroup{Group: v.Name, Members: []string{}, Cursors: []cursorView{}}
+		for _, m := range v.Members {
+			if m.Lane == name {
+				g.Members = append(g.Members, m.Name)
+			}
+		}
+		for _, c := range v.Cursors {
+			if c.Color != name && c.Lane != name {
+				continue
+			}
+			g.Cursors = append(g.Cursors, c)
+			if c.Lag != nil {
+				if g.Lag == nil {
+					g.Lag = new(int64)
+				}
+				*g.Lag += *c.Lag
+			}
+		}
+		if len(g.Members)+len(g.Cursors) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out, nil
 }
 
 func (a *app) laneShow() *cobra.Command {
@@ -176,6 +218,9 @@ func (a *app) laneShow() *cobra.Command {
 			}
 			gateways, err := a.gateways(cmd.Context(), api)
 			if err != nil {
+				return err
+			}
+			if v.Groups, err = a.groupsOf(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			v.Labels, v.Hosts, v.URLs = map[string]string{}, map[string]string{}, map[string]string{}
@@ -218,6 +263,15 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 			return err
 		}
 		if err := a.writeInstances(w, v.Instances, []laneclient.Lane{v.Lane}); err != nil {
+			return err
+		}
+	}
+	if len(v.Groups) > 0 {
+		g := a.newGrid("GROUP", "CONSUMERS IN THE LANE", "PARTITIONS APART", "WAITING")
+		for _, v := range v.Groups {
+			g.add(v.Group, strings.Join(v.Members, ", "), fmt.Sprint(len(v.Cursors)), count(v.Lag))
+		}
+		if err := writeBelow(w, g); err != nil {
 			return err
 		}
 	}
