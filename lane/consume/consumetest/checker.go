@@ -65,6 +65,7 @@ type actor struct {
 	runs     map[uint64]*checkPart // which partition a run reads
 	fetching map[uint64]bool
 	running  map[cursorAt]uint64 // the runs that were not given up
+	reading  map[uint64]int64    // where the last fetch of a run begins
 	stopping bool
 	// Of the notes: since when cursors have moved that no note was proposed of, the oldest of
 	// those at most, and how many writes of a partition are not answered.
@@ -223,7 +224,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
+		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, reading: map[uint64]int64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a

@@ -36,6 +36,7 @@ func (k *checker) fetches(a *actor, f *consume.Fetch) {
 	a.fetching[f.Run] = true
 	a.cursors[f.Run] = f.Cursor
 	a.running[cursorAt{f.Partition, f.Cursor}] = f.Run
+	a.reading[f.Run] = f.From
 	a.asked[f.Run] = a.runs[f.Run].terms[f.Cursor]
 }
 

@@ -135,8 +135,8 @@ func (k *checker) rewound(p *checkPart) {
 	}
 	for _, f := range p.messages {
 		for i := range f.hands { // whoever has it still was cut off
-			if f.hands[i].state != done {
-				f.hands[i].state = cut
+			if h := &f.hands[i]; h.state == inFlight || h.state == storing {
+				h.state = cut
 			}
 		}
 		if f.msg.Offset < p.start {

@@ -67,7 +67,11 @@ type scheduler struct {
 	asked      uint64
 	random     stream
 	sequential bool
+	brisk      bool // nothing takes longer than briskly
 }
+
+// briskly is the most that anything takes for a brisk scheduler.
+const briskly = 30 * time.Millisecond
 
 // after asks for something to be done later.
 func (s *scheduler) after(d time.Duration, do func()) {
@@ -132,8 +136,11 @@ func (s *scheduler) runUntil(end time.Duration, stop func() bool) {
 // delay is how long something takes: as a rule a little, at times longer, and at a rate of
 // slow in a thousand very long.
 func (s *scheduler) delay(r *stream, slow int) time.Duration {
-	if s.sequential {
+	switch {
+	case s.sequential:
 		return 0
+	case s.brisk:
+		return r.between(100*time.Microsecond, briskly)
 	}
 	switch k := r.n(1000); {
 	case k < slow:

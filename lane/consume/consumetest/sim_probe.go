@@ -13,7 +13,7 @@ import (
 const (
 	probeRounds  = 5
 	probeRest    = 4 * time.Second         // between them: what was handed out before is settled
-	probeBound   = 1600 * time.Millisecond // an append, three fetches and their answers, 300 ms each at worst
+	probeBound   = 1600 * time.Millisecond // an append, and a fetch and an answer for each probe of a partition
 	probeSettles = 2 * time.Second         // how long a probe's consumer takes
 )
 
@@ -29,7 +29,7 @@ type probe struct {
 // its window takes, and while it is given to somebody else.
 func (w *world) isolation() {
 	stuck := *w.plan.stuck
-	w.probing = true
+	w.probing, w.sched.brisk = true, true
 	for round := 0; round < probeRounds && !w.failed(); round++ {
 		w.fill(stuck)
 		w.sched.runUntil(w.sched.now+probeRest/2, w.failed)
@@ -55,7 +55,7 @@ func (w *world) isolation() {
 		w.result.Coverage.Features[FeatureProbe] += len(sent)
 	}
 	w.sched.runUntil(w.sched.now+probeRest, w.failed)
-	w.probing = false
+	w.probing, w.sched.brisk = false, false
 }
 
 // agreed reports whether the registry's members are those that the processes have. Two that join a
@@ -164,7 +164,7 @@ func (t *truth) sits(group int, h consume.Holder, topic string) bool {
 
 // waits reports whether a cursor of this process's has nothing before a message that comes now:
 // all that there is of it was handed out in its present run, or is noted as settled, and is
-// settled but for less than its window takes.
+// settled but for less than its window takes; and it has read to the end of the log.
 func (p *checkPart) waits(a *actor, c lane.Name, window int) bool {
 	run, open := a.running[cursorAt{p.id, c}], 0
 	for _, f := range p.messages {
@@ -179,11 +179,15 @@ func (p *checkPart) waits(a *actor, c lane.Name, window int) bool {
 			open++
 		}
 	}
-	return run != 0 && open < window
+	last := int64(-1)
+	if n := len(p.messages); n > 0 {
+		last = p.messages[n-1].msg.Offset
+	}
+	return run != 0 && open < window && a.reading[run] > last
 }
 
 // lostBound is when a message is handed out by a process that has lost the registry: an append,
-// three fetches and their answers at worst.
+// two fetches and their answers, 300 ms each at worst.
 const lostBound = 1600 * time.Millisecond
 
 // goesOn looks whether a process of a group that continues hands out what comes while it has
