@@ -380,9 +380,14 @@ func (c *config) checkGateway() []error {
 	return errs
 }
 
+// listenerNames are the listeners that there are.
+func listenerNames() []string {
+	return []string{listenControl, listenGateway, listenInside, listenAdmin, listenRegistry, listenNATS}
+}
+
 func (c *config) checkListen() []error {
 	var errs []error
-	known := []string{listenControl, listenGateway, listenInside, listenAdmin, listenRegistry, listenNATS}
+	known := listenerNames()
 	for _, name := range slices.Sorted(maps.Keys(c.Listen)) {
 		field := "listen." + name
 		addr := c.Listen[name]
