@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,25 +13,20 @@ import (
 // server knows IDs, and a little longer.
 const idKept = DedupWindow + 10*time.Second
 
-// errMark: the server knows an ID of which there is no mark.
-var errMark = errors.New("a message of the same ID is being appended: try again")
-
 // appendDelayed appends one message that waits and has an ID. The server deletes what waited
 // when it is due, and the ID with it: after a crash nobody would know of it any more, and who
-// appends it again, as is his right, would have it there twice. So the ID goes to a mark of its
-// own, which stays. The two are committed together, or not at all.
+// appends it again, as is his right, would have it there twice. So a mark of the ID follows
+// it, which stays, and a message whose mark is there is refused. Both are on their way at
+// once; should only the first arrive, its own ID stands for the mark until it is due. (A batch
+// of both would do, too, but takes the server as long as a hundred messages.)
 func (e *Engine) appendDelayed(ctx context.Context, l log, m *nats.Msg) error {
-	id := m.Header[nats.MsgIdHdr]
-	delete(m.Header, nats.MsgIdHdr)
-	mark := &nats.Msg{Subject: l.mark(id[0]), Header: nats.Header{nats.MsgIdHdr: id, "Nats-TTL": {idKept.String()}}}
-	err := e.commitBatch(ctx, l, []*nats.Msg{mark, m})
-	if !isCode(err, codeDuplicate) {
-		return err
-	}
-	// In a cluster it may be one that is still under way, and may come to nothing.
-	err = e.ask(ctx, "$JS.API.STREAM.MSG.GET."+l.stream, map[string]string{"last_by_subj": mark.Subject}, &answer{})
-	if isCode(err, codeNoMessage) {
-		return errMark
+	subject := l.mark(m.Header.Get(nats.MsgIdHdr))
+	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"0"}
+	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{subject}
+	mark := &nats.Msg{Subject: subject, Header: nats.Header{"Nats-TTL": {idKept.String()}}}
+	err := e.publishSome(ctx, l, []*nats.Msg{m, mark})
+	if isCode(err, codeWrongSequence) || isCode(err, codeWrongSequenceConstant) {
+		return nil
 	}
 	return err
 }

@@ -205,10 +205,11 @@ func (a *apiError) Error() string { return fmt.Sprintf("%s (%d)", a.Description,
 
 // Codes of apiError.
 const (
-	codeNoMessage      = 10037
-	codeNoStream       = 10059
-	codeDuplicate      = 10201
-	codeTooManyBatches = 10210
+	codeNoMessage             = 10037
+	codeNoStream              = 10059
+	codeWrongSequence         = 10071
+	codeWrongSequenceConstant = 10164
+	codeTooManyBatches        = 10210
 )
 
 // answer is what every answer of the API has.
