@@ -217,16 +217,19 @@ func (r *Runner) step(e Event) {
 	}
 	switch e.(type) {
 	case *Fetched, *Settled, *Returned, *Failed: // many, and none makes a cursor be given up
+	case *LeaseLost:
+		r.recall(r.core.cfg.OnLoss == LossHold)
 	default:
-		r.recall()
+		r.recall(false)
 	}
 }
 
-// recall gives back what handlers have not begun with of cursors that are to be given up:
-// whoever is next need not wait for it.
-func (r *Runner) recall() {
+// recall gives back what handlers have not begun with of cursors that are to be given up, or
+// of all: whoever is next need not wait for it, and where dispatching has to stop, nothing of
+// what was dispatched before is begun with any more.
+func (r *Runner) recall(all bool) {
 	for id, w := range r.runs {
-		if run := r.core.runs[id]; run != nil && run.stopping {
+		if run := r.core.runs[id]; all || run != nil && run.stopping {
 			w.giveBack()
 		}
 	}
