@@ -177,9 +177,9 @@ func (s *demoStage) joined(ctx context.Context, actor *demoActor) error {
 	tick := time.NewTicker(demoEntryRetry)
 	defer tick.Stop()
 	for {
-		members, _, err := laneclient.ListAll[laneclient.Member](ctx, api, laneclient.ListOptions{})
+		members, _, err := laneclient.ListAll[laneclient.Member](ctx, api, laneclient.ListOptions{Group: demo.Group})
 		if slices.ContainsFunc(members, func(m laneclient.Member) bool {
-			return m.Group == demo.Group && m.Session != "" && m.Lane == string(actor.Lane)
+			return m.Session != "" && m.Lane == string(actor.Lane)
 		}) {
 			return nil
 		}

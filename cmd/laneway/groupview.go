@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -144,31 +142,20 @@ func (f *groupFacts) groupView(ctx context.Context, g laneclient.Group, e engine
 
 // readCursors lists the records of a group, with notes of each: those of one moment each.
 func readCursors(ctx context.Context, c *api, group string) ([]laneclient.Cursor, error) {
-	query := url.Values{"group": {group}}
+	listed, err := list[laneclient.Cursor](ctx, c, laneclient.ListOptions{Group: group})
+	if err != nil {
+		return nil, err
+	}
 	var out []laneclient.Cursor
-	for {
-		var page laneclient.List
-		if err := c.Do(ctx, http.MethodGet, "/v1/cursors?"+query.Encode(), nil, &page); err != nil {
+	for _, named := range listed {
+		one, err := laneclient.Get[laneclient.Cursor](ctx, c, laneclient.FullName(&named))
+		if laneclient.IsNotFound(err) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
 			return nil, err
 		}
-		for _, raw := range page.Items {
-			var named laneclient.Cursor
-			if err := json.Unmarshal(raw, &named); err != nil {
-				return nil, err
-			}
-			one, err := laneclient.Get[laneclient.Cursor](ctx, c, laneclient.FullName(&named))
-			if laneclient.IsNotFound(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, *one)
-		}
-		if page.Next == "" || page.Next == query.Get("after") {
-			break
-		}
-		query.Set("after", page.Next)
+		out = append(out, *one)
 	}
 	slices.SortFunc(out, func(a, b laneclient.Cursor) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
