@@ -170,8 +170,8 @@ func TestBlindToAFeature(t *testing.T) {
 // without leaves out lanes and colors.
 func (p *plan) without(is func(lane.Name) bool) {
 	p.colors = slices.DeleteFunc(p.colors, is)
-	for i := len(p.lanes) - 1; i >= 0; i-- {
-		if is(p.lanes[i]) { // none is a parent
+	for i, l := range slices.Backward(p.lanes) {
+		if is(l) { // none is a parent
 			p.lanes = slices.Delete(p.lanes, i, i+1)
 			p.parents, p.up = slices.Delete(p.parents, i, i+1), slices.Delete(p.up, i, i+1)
 		}

@@ -150,7 +150,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		k.fail("I2", "%s dispatches %s though the group is paused", a.name, describe(d.Message))
 	case color.Strict() && d.Lane != color:
 		k.fail("I2", "%s dispatches %s, of a strict lane, to %q", a.name, describe(d.Message), d.Lane)
-	case !a.serves(d.Lane, topic) && !(a.lost && a.reads(d.Lane, topic)):
+	case !a.serves(d.Lane, topic) && (!a.lost || !a.reads(d.Lane, topic)):
 		k.fail("I2", "%s dispatches %s to %q, where it has no member for %s", a.name, describe(d.Message), d.Lane, topic)
 	case d.Cursor != consume.Main && d.Cursor != color:
 		k.fail("I2", "%s dispatches %s with the cursor of %s", a.name, describe(d.Message), d.Cursor)

@@ -159,10 +159,10 @@ func (p *checkPart) saidGone(offset int64) bool {
 }
 
 // mainWaits reports whether main has something of its own before an offset that it may hand to
-// nobody while the baseline has no member.
+// nobody while the baseline has no member. It may have it still though it is deleted.
 func (p *checkPart) mainWaits(offset int64) bool {
 	return slices.ContainsFunc(p.messages, func(f *fate) bool {
-		return f.msg.Offset < offset && !f.msg.Color.Strict() && !f.gone && !f.foreign && !p.noted(f) && owning(p.record, f.msg) == consume.Main
+		return f.msg.Offset < offset && !f.msg.Color.Strict() && !f.foreign && !p.noted(f) && owning(p.record, f.msg) == consume.Main
 	})
 }
 
