@@ -176,9 +176,12 @@ func TestEngineRole(t *testing.T) {
 
 	first.signal(syscall.SIGTERM)
 	first.wait(t, 20*time.Second)
-	if out := s.must(t, "engine", "list"); strings.Contains(out, "main ") || !strings.Contains(out, "other ") {
-		t.Errorf("the engine's process has ended: %s", out)
-	}
+	poll(t, 20*time.Second, func() error {
+		if out := s.must(t, "engine", "list"); strings.Contains(out, "main ") || !strings.Contains(out, "other ") {
+			return fmt.Errorf("the engine's process has ended: %s", out)
+		}
+		return nil
+	})
 	poll(t, 20*time.Second, func() error {
 		if _, body, err := get(t, third.addresses["admin"], "localhost", "/readyz"); err != nil || !strings.Contains(body, "does not answer") {
 			return fmt.Errorf("/readyz where the engine is gone: %s %w", body, err)
