@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -94,21 +95,27 @@ func consumeRegistry(t *testing.T, h http.Handler) consumetest.Registry {
 		defer mu.Unlock()
 		return wires[c]
 	}
+	connect := func(ctx context.Context, in lane.Name, ttl time.Duration) (consume.Connection, error) {
+		w := newWire(laneclient.InMemory(h))
+		c, err := laneclient.Dial(ctx, laneclient.Config{Transport: w, Lane: string(in), TTL: ttl})
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() {
+			_ = c.Close() // the session may be gone
+			w.set(true)
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		wires[c] = w
+		return c, nil
+	}
 	return consumetest.Registry{
 		Connect: func(ctx context.Context, in lane.Name) (consume.Connection, error) {
-			w := newWire(laneclient.InMemory(h))
-			c, err := laneclient.Dial(ctx, laneclient.Config{Transport: w, Lane: string(in), TTL: laneclient.MinTTL})
-			if err != nil {
-				return nil, err
-			}
-			t.Cleanup(func() {
-				_ = c.Close() // the session may be gone
-				w.set(true)
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			wires[c] = w
-			return c, nil
+			return connect(ctx, in, time.Minute)
+		},
+		Brief: func(ctx context.Context) (consume.Connection, error) {
+			return connect(ctx, lane.Baseline, laneclient.DefaultTTL)
 		},
 		CreateLane: func(ctx context.Context, name, parent lane.Name) error {
 			_, err := laneclient.CreateLane(ctx, api, &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parent)})

@@ -155,7 +155,7 @@ func (r *Runner) loop(ctx context.Context) error {
 					in = in[1:]
 					continue
 				}
-				r.step(&Several{told})
+				r.step(&Several{told}) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
 				in = in[len(told):]
 			}
 		case <-stop:

@@ -18,7 +18,11 @@ import (
 // Registry is a registry that is put to the test by [RunRegistry].
 type Registry struct {
 	// Connect lets one more process in, in a lane or in the baseline, until the test ends.
+	// Its session should outlast the moments for which a busy machine may forget it.
 	Connect func(ctx context.Context, in lane.Name) (consume.Connection, error)
+	// Brief is Connect, in the baseline, with a session that surely lasts for some seconds
+	// only, so that it can be seen to run out.
+	Brief func(ctx context.Context) (consume.Connection, error)
 	// CreateLane and EndLane do what operators do with lanes.
 	CreateLane func(ctx context.Context, name, parent lane.Name) error
 	EndLane    func(ctx context.Context, name lane.Name) error
@@ -26,8 +30,7 @@ type Registry struct {
 	SetGroup func(ctx context.Context, name string, to consume.Group) error
 	// End ends a session behind its process's back, as when its lease runs out.
 	End func(ctx context.Context, session string) error
-	// Cut takes the registry out of a process's reach until Mend. The process must have a
-	// session that surely lasts for a few seconds only, so that it can be seen to run out.
+	// Cut takes the registry out of a process's reach until Mend.
 	Cut, Mend func(consume.Connection)
 	// LoseAnswers lets the next n calls of a process's Move take place and stay without an
 	// answer.
@@ -116,7 +119,12 @@ func (r *Registry) enter(ctx context.Context, group string) (*entrant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	_, _, err = c.Enter(ctx, group, consume.Settings{Topics: []string{registryTopic}, Partitions: map[string]int32{registryTopic: 64}})
+	return entered(ctx, c, group)
+}
+
+// entered lets a process enter the group.
+func entered(ctx context.Context, c consume.Connection, group string) (*entrant, error) {
+	_, _, err := c.Enter(ctx, group, consume.Settings{Topics: []string{registryTopic}, Partitions: map[string]int32{registryTopic: 64}})
 	if err != nil {
 		return nil, fmt.Errorf("enter group %s: %w", group, err)
 	}

@@ -212,7 +212,15 @@ func checkEndedSession(ctx context.Context, r Registry) error {
 // checkLostSession: a process that cannot renew its session is told in time that nothing of
 // it remains; it is never given again, and is gone before another one is given.
 func checkLostSession(ctx context.Context, r Registry) error {
-	a, b, err := r.two(ctx)
+	brief, err := r.Brief(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := entered(ctx, brief, registryGroup)
+	if err != nil {
+		return err
+	}
+	b, err := r.enter(ctx, registryGroup)
 	if err != nil {
 		return err
 	}
@@ -242,7 +250,7 @@ func checkLostSession(ctx context.Context, r Registry) error {
 	}); err != nil {
 		return err
 	}
-	if late := time.Since(until); late > 5*time.Second {
+	if late := time.Since(until); late > 15*time.Second {
 		return fmt.Errorf("the session is said to last %s too long", late)
 	}
 	r.Mend(a.Connection)

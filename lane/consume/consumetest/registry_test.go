@@ -23,18 +23,20 @@ func memoryRegistry(wrap func(*consume.MemoryRegistry, *consume.MemoryProcess) c
 		defer mu.Unlock()
 		return inner[c]
 	}
+	connect := func(_ context.Context, in lane.Name) (consume.Connection, error) {
+		p := r.ConnectAs(consume.MemoryIdentity{Lane: in})
+		var c consume.Connection = p
+		if wrap != nil {
+			c = wrap(r, p)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		inner[c] = p
+		return c, nil
+	}
 	return consumetest.Registry{
-		Connect: func(_ context.Context, in lane.Name) (consume.Connection, error) {
-			p := r.ConnectAs(consume.MemoryIdentity{Lane: in})
-			var c consume.Connection = p
-			if wrap != nil {
-				c = wrap(r, p)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			inner[c] = p
-			return c, nil
-		},
+		Connect:     connect,
+		Brief:       func(ctx context.Context) (consume.Connection, error) { return connect(ctx, lane.Baseline) },
 		CreateLane:  func(_ context.Context, name, parent lane.Name) error { return r.CreateLane(name, parent) },
 		EndLane:     func(_ context.Context, name lane.Name) error { return r.EndLane(name) },
 		SetGroup:    func(_ context.Context, name string, to consume.Group) error { r.SetGroup(name, to); return nil },
