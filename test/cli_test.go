@@ -211,6 +211,23 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestControlAddress names a control plane by its address, and, by mistake, a gateway.
+func TestControlAddress(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	if _, stderr, status := cli(t, nil, "", "lane", "create", "green", "--control", s.addresses["control"]); status != 0 {
+		t.Errorf("exit status %d: %s", status, stderr)
+	}
+	for _, listener := range []string{"gateway", "inside"} {
+		for _, command := range []string{"lane list", "lane show green", "status", "run --service order -- true"} {
+			_, stderr, status := cli(t, []string{"LANEWAY_CONTROL=http://" + s.addresses[listener]}, "", strings.Fields(command)...)
+			if status != 1 || !strings.Contains(stderr, "that is a gateway, not a control plane") {
+				t.Errorf("%s at %s: exit status %d and %q, want that it is a gateway", command, listener, status, stderr)
+			}
+		}
+	}
+}
+
 // TestUnreachable has every command that asks the control plane say what to do.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()

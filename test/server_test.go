@@ -164,6 +164,9 @@ func TestCheck(t *testing.T) {
 	if stdout, stderr, status := cli(t, nil, "", "check", "--config", file); status != 0 || stdout != "The configuration is good.\n" {
 		t.Errorf("exit status %d, %q, %q", status, stdout, stderr)
 	}
+	if stdout, stderr, status := cli(t, nil, "", "check"); status != 0 || !strings.HasPrefix(stdout, "Without a file only the defaults") {
+		t.Errorf("without a file: exit status %d, %q, %q", status, stdout, stderr)
+	}
 	write("roles: [control, x]\nlog: {level: loud}\ngateway:\n  edge:\n    trusted: [here]\n")
 	_, stderr, status := cli(t, nil, "", "check", "--config", file)
 	want := "roles[1]: \"x\" is no role: want control, gateway or engine\n" +

@@ -42,6 +42,9 @@ func (e *unreachable) Unwrap() error { return e.UnreachableError }
 func (e *unreachable) cause() string { return sentence(reasonOf(e.UnreachableError)) }
 
 func explainError(err error) error {
+	if p, ok := errors.AsType[*laneclient.Problem](err); ok && p.Type == laneclient.ProblemNoRoute {
+		return errors.New("that is a gateway, not a control plane: say with --control or " + laneclient.EnvControl + " where that is, such as " + laneclient.DefaultControl)
+	}
 	if none, ok := errors.AsType[*laneclient.UnreachableError](err); ok {
 		return &unreachable{none}
 	}

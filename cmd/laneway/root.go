@@ -127,5 +127,11 @@ func (a *app) controlURLs() []string {
 	if s == "" {
 		s = laneclient.DefaultControl
 	}
-	return laneclient.SplitList(s)
+	urls := laneclient.SplitList(s)
+	for i, u := range urls {
+		if !strings.Contains(u, "://") && laneclient.CheckControl(u) == nil {
+			urls[i] = "http://" + u // others, which take it for a URL, are told it too
+		}
+	}
+	return urls
 }

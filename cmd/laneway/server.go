@@ -64,6 +64,9 @@ LANEWAY_DATA), and those over the file of --config.`,
 	return c
 }
 
+// envConfig names the file of a configuration where --config does not.
+const envConfig = "LANEWAY_CONFIG"
+
 func newCheckCommand(a *app) *cobra.Command {
 	var file string
 	c := &cobra.Command{
@@ -82,7 +85,11 @@ and reports every problem with the path of its field.`,
 			err = cfg.validate()
 		}
 		if err == nil {
-			_, err = fmt.Fprintln(a.stdout, "The configuration is good.")
+			text := "The configuration is good."
+			if cmp.Or(file, a.getenv(envConfig)) == "" {
+				text = "Without a file only the defaults, flags and environment were checked, which are good: name one with --config FILE."
+			}
+			_, err = fmt.Fprintln(a.stdout, text)
 			return err
 		}
 		for _, e := range flatten(err) {
@@ -127,7 +134,7 @@ func addSettings(f *pflag.FlagSet) {
 func (a *app) loadConfig(flags *pflag.FlagSet, file string) (*config, error) {
 	cfg := defaultConfig(a.getenv)
 	if file == "" {
-		file = a.getenv("LANEWAY_CONFIG")
+		file = a.getenv(envConfig)
 	}
 	if file != "" {
 		if err := cfg.readFile(file); err != nil {

@@ -125,7 +125,7 @@ func (f *faults) lanes(lanes []laneclient.LaneShare) {
 			f.add(at+".lane", "%s is named twice; add the two shares up", s.Lane)
 		}
 		seen[s.Lane] = true
-		if math.IsNaN(s.Percent) || s.Percent < 0 || s.Percent > 100 {
+		if math.IsNaN(float64(s.Percent)) || s.Percent < 0 || s.Percent > 100 {
 			f.add(at+".percent", "%v is no percentage; use a number over 0 up to 100", s.Percent)
 			continue
 		}

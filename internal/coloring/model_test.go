@@ -290,7 +290,7 @@ func randomRules(r *rand.Rand) []laneclient.Rule {
 		}
 		for range 1 + r.IntN(3) {
 			rule.Lanes = append(rule.Lanes, laneclient.LaneShare{
-				Lane: pick(r, "green", "blue", "red", "gone", "ended", "strict-load"), Percent: pick(r, 0, 5, 33.33, 50, 100),
+				Lane: pick(r, "green", "blue", "red", "gone", "ended", "strict-load"), Percent: pick[laneclient.Percent](r, 0, 5, 33.33, 50, 100),
 			})
 		}
 		rule.Key = pick(r, "", "", "user", "header:X-User", "cookie:uid", "query:qa", "source", "what")

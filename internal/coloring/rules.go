@@ -157,7 +157,7 @@ func percentOf(s laneclient.LaneShare) float64 {
 	if s.Percent == 0 {
 		return 100
 	}
-	return s.Percent
+	return float64(s.Percent)
 }
 
 // wordOf is what a rule that gives a color says for itself: the most particular

@@ -170,7 +170,7 @@ func TestMistakesAreSkipped(t *testing.T) {
 
 func TestPercentIsStickyAndDisjoint(t *testing.T) {
 	t.Parallel()
-	rule := func(green, blue float64) []laneclient.Rule {
+	rule := func(green, blue laneclient.Percent) []laneclient.Rule {
 		return []laneclient.Rule{{
 			Meta: laneclient.Meta{Name: "canary"}, Match: laneclient.Match{Path: "/"}, Key: "header:X-User",
 			Lanes: []laneclient.LaneShare{{Lane: "green", Percent: green}, {Lane: "blue", Percent: blue}},

@@ -220,7 +220,7 @@ func checkScalar(tok json.Token, t reflect.Type, path string, f *faults) {
 		return
 	}
 	_, isBool := tok.(bool)
-	_, isNumber := tok.(json.Number)
+	number, isNumber := tok.(json.Number)
 	fits := false
 	switch t.Kind() {
 	case reflect.String:
@@ -233,6 +233,12 @@ func checkScalar(tok json.Token, t reflect.Type, path string, f *faults) {
 	}
 	if !fits {
 		f.add(path, "want %s", typeWords(t))
+		return
+	}
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(t)); ok {
+		if err := u.UnmarshalJSON([]byte(number)); err != nil {
+			f.add(path, "%s", err.Error())
+		}
 	}
 }
 
@@ -260,8 +266,34 @@ func typeWords(t reflect.Type) string {
 	case reflect.Slice:
 		return "a list"
 	default:
+		if form := form(t); form != "" {
+			return "an object, such as " + form
+		}
 		return "an object"
 	}
+}
+
+// form is how an object within another is written: what people write as a text instead.
+func form(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[laneclient.LaneShare]():
+		return "{lane: blue}"
+	case reflect.TypeFor[laneclient.Match]():
+		return "{path: /}"
+	case reflect.TypeFor[laneclient.ValueMatch]():
+		return "{name: x-try, value: blue}"
+	case reflect.TypeFor[laneclient.UserMatch]():
+		return `{from: "header:x-user"}`
+	case reflect.TypeFor[laneclient.Endpoint]():
+		return `{protocol: http, address: "127.0.0.1:8080"}`
+	case reflect.TypeFor[laneclient.Check]():
+		return "{protocol: http, path: /healthz}"
+	case reflect.TypeFor[laneclient.Rewrite]():
+		return "{prefix: /}"
+	case reflect.TypeFor[laneclient.Timeouts]():
+		return "{request: 3s}"
+	}
+	return ""
 }
 
 // jsonFields gives the fields of a struct type by their JSON names, those of

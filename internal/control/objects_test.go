@@ -344,6 +344,7 @@ func TestRuleThatCanNeverBeRight(t *testing.T) {
 	for body, fields := range map[string][]string{
 		`{"match":{"path":"/"},"lanes":[{"lane":"green","percent":200}]}`:  {"lanes[0].percent"},
 		`{"match":{"path":"/"},"lanes":[{"lane":"green"}],"key":"x-user"}`: {"key"},
+		`{"match":{"path":"/"},"lanes":[{"lane":"green","percent":0}]}`:    {"lanes[0].percent"},
 		`{"match":{"path":"/"}}`:                                                                    {"lanes"},
 		`{"lanes":[{"lane":"green"}]}`:                                                              {"match"},
 		`{"match":{},"lanes":[{"lane":"green"}]}`:                                                   {"match"},
@@ -360,6 +361,10 @@ func TestRuleThatCanNeverBeRight(t *testing.T) {
 		if !slices.Equal(got, fields) {
 			t.Errorf("%s: mistakes in %q, want %q", body, got, fields)
 		}
+	}
+	p := r.refuse(http.StatusUnprocessableEntity, "PUT", "/v1/rules/testers", `{"match":{"header":"x-try=blue"},"lanes":["blue"]}`)
+	if text := p.Error(); !strings.Contains(text, "such as {name: x-try, value: blue}") || !strings.Contains(text, "such as {lane: blue}") {
+		t.Errorf("what is no object is answered with %s", text)
 	}
 	var rule laneclient.Rule
 	r.must(http.StatusOK, &rule, "GET", "/v1/rules/testers", nil)

@@ -1,6 +1,7 @@
 package httpgw
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -50,7 +51,7 @@ func grpcCode(status int) int {
 
 // write answers with f; a gRPC call gets it as its status.
 func (f *failure) write(w http.ResponseWriter, grpc bool) {
-	f.Type, f.Title = "about:blank", http.StatusText(f.Status)
+	f.Type, f.Title = cmp.Or(f.Type, "about:blank"), http.StatusText(f.Status)
 	h := w.Header()
 	if grpc {
 		h["Content-Type"] = []string{"application/grpc"}

@@ -15,6 +15,7 @@ import (
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanehttp"
 )
 
@@ -95,7 +96,7 @@ func (c *call) serve(ctx context.Context) {
 			c.forwardOut(ctx)
 			return
 		}
-		c.fail(&failure{Status: http.StatusNotFound, Detail: fmt.Sprintf(
+		c.fail(&failure{Type: laneclient.ProblemNoRoute, Status: http.StatusNotFound, Detail: fmt.Sprintf(
 			"no route and no service for host %q and path %q: use <service>.%s, or add a route", clip(r.Host), clip(r.URL.Path), g.cfg.Domain)})
 		return
 	}

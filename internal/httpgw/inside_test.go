@@ -193,7 +193,7 @@ func TestAdmin(t *testing.T) {
 		{Meta: laneclient.Meta{Name: "dev"}, Match: laneclient.Match{Cookie: &laneclient.ValueMatch{Name: "dev", Value: "1"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
 		{Meta: laneclient.Meta{Name: "front"}, Match: laneclient.Match{Header: &laneclient.ValueMatch{Name: "x-forwarded-host", Value: "dev.test"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
 		{Meta: laneclient.Meta{Name: "jwt"}, Match: laneclient.Match{User: &laneclient.UserMatch{From: "jwt:sub"}}, Lanes: []laneclient.LaneShare{{Lane: "green"}}},
-		{Meta: laneclient.Meta{Name: "bad"}},
+		{Meta: laneclient.Meta{Name: "bad"}, Match: laneclient.Match{Path: "/"}},
 	}
 	w.publish()
 	admin := w.gw.Admin()

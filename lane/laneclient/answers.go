@@ -29,6 +29,7 @@ const (
 	ProblemExists      = "urn:laneway:problem:exists"       // 409: the lane exists already
 	ProblemLane        = "urn:laneway:problem:lane"         // 409, 422: the lane is missing, draining or ended
 	ProblemFull        = "urn:laneway:problem:full"         // 507: the registry's storage is used up
+	ProblemNoRoute     = "urn:laneway:problem:no-route"     // 404 of a gateway, which is no control plane
 	ProblemUnavailable = "urn:laneway:problem:unavailable"  // 503: try again after Retry-After
 )
 

@@ -263,5 +263,5 @@ func ExplainCall(ctx context.Context, d Doer, service, color, protocol string) (
 // IsNotFound reports whether err says that the object does not exist.
 func IsNotFound(err error) bool {
 	p := problemOf(err)
-	return p != nil && p.Status == http.StatusNotFound
+	return p != nil && p.Status == http.StatusNotFound && p.Type != ProblemNoRoute // of a gateway, which knows no objects
 }

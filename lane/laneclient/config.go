@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -159,6 +161,12 @@ func CheckControl(raw string) error {
 }
 
 func parseControl(raw string) (*url.URL, error) {
+	if host, port, err := net.SplitHostPort(raw); err == nil && host != "" {
+		// An address alone, as a server's ready file has it.
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			raw = "http://" + raw
+		}
+	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is no URL of a control plane: write it as %s", raw, DefaultControl)

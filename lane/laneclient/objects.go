@@ -2,6 +2,7 @@ package laneclient
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -192,7 +193,24 @@ type Match struct {
 // LaneShare gives a percentage of what a rule matches to a lane.
 type LaneShare struct {
 	Lane    string  `json:"lane"`
-	Percent float64 `json:"percent,omitempty"` // over 0 to 100; left out: 100
+	Percent Percent `json:"percent,omitempty"` // over 0 to 100; left out: 100
+}
+
+// Percent is a share, over 0 to 100. Zero is one that was left out, and means all.
+type Percent float64
+
+// UnmarshalJSON reads a number. It refuses 0: who writes that means nothing, and would give
+// everything.
+func (p *Percent) UnmarshalJSON(text []byte) error {
+	var v float64
+	if err := json.Unmarshal(text, &v); err != nil {
+		return err
+	}
+	if v == 0 && string(text) != "null" {
+		return errors.New("is 0: use a number over 0 up to 100, and leave the lane out where it is to get nothing")
+	}
+	*p = Percent(v)
+	return nil
 }
 
 // Rule is an object of kind rules: it colors requests at the edge.
