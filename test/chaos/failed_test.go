@@ -70,6 +70,27 @@ func (f *failed) outstanding(p *progress) (done, missing int) {
 	return done, missing
 }
 
+// buried are the messages that are dead because their strict lane has ended, and not because
+// they had failed too often, by where they lay.
+func (f *failed) buried() map[place]*consume.Message {
+	at := map[try]place{}
+	for _, m := range f.retried {
+		at[tryOf(m)] = place{m.Partition, m.Offset}
+	}
+	out := map[place]*consume.Message{}
+	for _, m := range f.dead {
+		if m.Attempt > len(retries()) || !m.Color.Strict() {
+			continue
+		}
+		t := tryOf(m)
+		if m.Attempt > 0 {
+			t.place = at[t]
+		}
+		out[t.place] = m
+	}
+	return out
+}
+
 // next is the try that must follow one that failed at a place.
 func next(failed place, retried map[place]try) try {
 	t, ok := retried[failed]
@@ -100,6 +121,17 @@ func (f *failed) check(said map[place]bool) (wrong []string) {
 			note(t, "is neither retried nor dead")
 		}
 	}
+	for _, m := range f.buried() { // a retry that is buried is there twice: waiting, and dead
+		t := tryOf(m)
+		if m.Color != briefNames()[1] {
+			note(t, fmt.Sprintf("is dead, though lane %s never ended", m.Color))
+		}
+		if f.tries[t]--; t.attempt == 0 {
+			if expected[t] = true; f.tries[t] > 0 {
+				note(t, fmt.Sprintf("is dead %d times", f.tries[t]+1))
+			}
+		}
+	}
 	for t, n := range f.tries {
 		if n > 1 {
 			note(t, fmt.Sprintf("is retried or dead %d times", n))
@@ -109,7 +141,7 @@ func (f *failed) check(said map[place]bool) (wrong []string) {
 		}
 	}
 	for _, m := range f.dead {
-		if m.Attempt <= len(retries()) {
+		if m.Attempt <= len(retries()) && !m.Color.Strict() {
 			note(tryOf(m), "is dead too early")
 		}
 	}

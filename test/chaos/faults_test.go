@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 )
 
@@ -36,12 +37,12 @@ type laneStop struct {
 	lane  lane.Name
 	at    time.Time
 	lives []string
-	clean bool
 }
 
 // chaos makes faults.
 type chaos struct {
 	*site
+	log      *jetstream.Engine // the engine, as the judge sees it
 	rng      *rand.Rand
 	progress *progress
 	story    *os.File // all that was done, and when
@@ -51,8 +52,12 @@ type chaos struct {
 	kills     []killed
 	halts     []halted
 	laneStops []laneStop
+	ended     int            // lanes that have ended and come back
 	counts    map[string]int // faults by kind
 }
+
+// ending stands for all lanes of briefNames: one of them ends at a time.
+const ending = lane.Name("")
 
 // deed is something that is done later.
 type deed struct {
@@ -60,7 +65,7 @@ type deed struct {
 	do func()
 }
 
-func newChaos(s *site, seed uint64) *chaos {
+func newChaos(s *site, log *jetstream.Engine, seed uint64) *chaos {
 	s.t.Helper()
 	story, err := os.Create(filepath.Join(s.folder, "story"))
 	if err != nil {
@@ -68,7 +73,7 @@ func newChaos(s *site, seed uint64) *chaos {
 	}
 	s.t.Cleanup(func() { _ = story.Close() })
 	return &chaos{
-		site: s, rng: rand.New(rand.NewPCG(seed, 0)), progress: newProgress(), story: story,
+		site: s, log: log, rng: rand.New(rand.NewPCG(seed, 0)), progress: newProgress(), story: story,
 		busy: map[lane.Name]bool{}, counts: map[string]int{},
 	}
 }
@@ -82,11 +87,11 @@ func (c *chaos) later(d time.Duration, do func()) {
 	c.agenda = append(c.agenda, deed{time.Now().Add(d), do})
 }
 
-// until does something again and again until it reports true.
-func (c *chaos) until(do func() bool) {
-	c.later(50*time.Millisecond, func() {
+// until does something now and then until it reports true.
+func (c *chaos) until(every time.Duration, do func() bool) {
+	c.later(every, func() {
 		if !do() {
-			c.until(do)
+			c.until(every, do)
 		}
 	})
 }
@@ -319,7 +324,7 @@ func (c *chaos) killServer(r *replica, d time.Duration) {
 func (c *chaos) relaunch(r *replica) {
 	c.launch(r, r.p.name)
 	c.tellStory("%s is started", r.p.name)
-	c.until(func() bool {
+	c.until(50*time.Millisecond, func() bool {
 		if r.p.ended() {
 			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
 		}
@@ -366,93 +371,6 @@ func (c *chaos) haltEngine() string {
 	}
 	c.haltServer(c.engine, c.between(500*time.Millisecond, 4*time.Second))
 	return "halt engine"
-}
-
-// stopLane has messages sent to a lane, more than it can have handled, and then stops all its
-// consumers at once, each cleanly or not, for a while.
-func (c *chaos) stopLane() string {
-	l := laneNames()[c.rng.IntN(len(laneNames()))]
-	var slots []*slot
-	for _, s := range c.slots {
-		if s.lane != l {
-			continue
-		}
-		if !s.running() || s.stopped || s.away || time.Since(s.joined) < 2*time.Second {
-			return ""
-		}
-		slots = append(slots, s)
-	}
-	if c.busy[l] {
-		return ""
-	}
-	c.busy[l] = true
-	for _, s := range slots {
-		s.away = true // nothing else befalls it
-	}
-	_, before := c.sentOf(l)
-	begun, tries := time.Now(), 1
-	c.tell(c.rng.IntN(len(c.producers)), "burst %s %d", l, stopBurst)
-	c.until(func() bool {
-		sent, bursts := c.sentOf(l)
-		switch {
-		case sent-c.progress.colors[l] >= stopUnread && bursts >= before+tries:
-			c.stopSlots(l, slots)
-		case time.Since(begun) > time.Minute || tries == stopTries:
-			for _, s := range slots {
-				s.away = false
-			}
-			c.busy[l] = false
-			c.tellStory("lane %s is not stopped: it has nothing unread", l)
-		case bursts >= before+tries:
-			tries++
-			c.tell(c.rng.IntN(len(c.producers)), "burst %s %d", l, stopBurst)
-			return false
-		default:
-			return false
-		}
-		return true
-	})
-	return "lane stop begun"
-}
-
-func (c *chaos) stopSlots(l lane.Name, slots []*slot) {
-	stop := laneStop{lane: l, at: time.Now(), clean: c.rng.IntN(2) == 0}
-	var ending []*slot
-	for _, s := range slots {
-		stop.lives = append(stop.lives, s.life)
-		if stop.clean {
-			s.p.signal(syscall.SIGTERM)
-			ending = append(ending, s)
-		} else {
-			c.kill(s)
-		}
-	}
-	c.laneStops = append(c.laneStops, stop)
-	c.tellStory("lane %s is stopped, cleanly %t: %v", l, stop.clean, stop.lives)
-	back := c.between(500*time.Millisecond, 2*sessionTTL)
-	c.until(func() bool {
-		for _, s := range ending {
-			if s.p != nil && s.p.ended() {
-				c.tellStory("%s has ended", s.life)
-				s.p = nil
-			}
-			if s.p != nil {
-				if time.Since(stop.at) > 4*handover {
-					s.p.signal(syscall.SIGQUIT)
-					<-s.p.done
-					c.t.Fatalf("%s does not end: %s", s.life, tail(c.folder, s.life))
-				}
-				return false
-			}
-		}
-		c.later(back, func() {
-			for _, s := range slots {
-				c.begin(s)
-			}
-			c.busy[l] = false
-		})
-		return true
-	})
 }
 
 // calm mends everything and waits until all consumers are there.

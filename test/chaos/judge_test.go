@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/consume/consumetest"
@@ -37,6 +36,7 @@ type verdict struct {
 	twiceSent int      // messages that are in the log more than once
 	retried   int      // messages in retry topics
 	dead      int      // in dead-letter topics
+	buried    int      // of these, because their strict lane had ended
 	first     time.Time
 	last      time.Time
 	still     int                        // messages of the group that holds still, handed out while the registry was gone
@@ -55,20 +55,20 @@ func (v *verdict) Err() error {
 type logged struct {
 	color lane.Name
 	value string
-	at    time.Time
+	at    time.Time // zero: it is a retry
 	first time.Time // when it was handed out first
 	life  string    // to whom
 }
 
 // judge holds what was written down against what the engine has.
-func (c *chaos) judge(engine *jetstream.Engine, gone span) verdict {
+func (c *chaos) judge(gone span) verdict {
 	c.t.Helper()
 	v := verdict{went: map[consume.Partition]bool{}}
 	ledger := consumetest.NewLedger(consumetest.LedgerConfig{Parents: parents(), NotesWithin: notesWithin})
 	log := map[place]*logged{}
 	copies := map[string]int{}
 	for _, p := range sentTo() {
-		err := readLog(c.t.Context(), engine, p, func(m *consume.Message) {
+		err := readLog(c.t.Context(), c.log, p, func(m *consume.Message) {
 			ledger.Logged(m)
 			log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value), at: m.Time}
 			copies[string(m.Value)]++
@@ -86,15 +86,24 @@ func (c *chaos) judge(engine *jetstream.Engine, gone span) verdict {
 		v.more = append(v.more, fmt.Sprintf("%d messages are in the log more than once, though they had IDs", v.twiceSent))
 	}
 	c.checkAcked(&v, copies)
-	tries, err := readFailed(c.t.Context(), engine)
+	tries, err := readFailed(c.t.Context(), c.log)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	for _, m := range tries.retried {
 		ledger.Logged(m)
-		log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value), at: m.Time}
+		log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value)}
 	}
 	v.retried, v.dead = len(tries.retried), len(tries.dead)
+	// Dead letters are as good as a consumer: who had one of them should not have had it. When
+	// they got it the engine does not say.
+	end := time.Now()
+	for at, m := range tries.buried() {
+		v.buried++
+		ledger.Handled(consumetest.Handling{
+			Partition: at.p, Offset: at.offset, Life: "dead letters", Lane: m.Color, Redelivered: true, Begun: end, Settled: end,
+		})
+	}
 	v.more = append(v.more, tries.check(c.progress.failed)...)
 	books, err := filepath.Glob(filepath.Join(c.folder, "books", "*.*"))
 	if err != nil {
@@ -260,7 +269,7 @@ func (c *chaos) countStops(v *verdict, log map[place]*logged) {
 	for _, s := range c.laneStops {
 		unread := 0
 		for _, m := range log {
-			if m.color == s.lane && !m.at.After(s.at) && m.first.After(s.at) && !slices.Contains(s.lives, m.life) {
+			if m.color == s.lane && !m.at.IsZero() && !m.at.After(s.at) && m.first.After(s.at) && !slices.Contains(s.lives, m.life) {
 				unread++
 			}
 		}
@@ -280,9 +289,9 @@ func (c *chaos) summarize(v *verdict) {
 	for _, k := range slices.Sorted(maps.Keys(c.counts)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, c.counts[k]))
 	}
-	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %d retries, %d dead; %s",
+	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %d retries, %d dead, %d of them with their lane; %s",
 		v.Messages, v.Colored, v.Handlings, v.last.Sub(v.first).Round(time.Second), v.Redelivered, len(c.kills), v.stops, len(c.laneStops), leastUnread,
-		v.sessions, v.retried, v.dead, strings.Join(faults, ", "))
+		v.sessions, v.retried, v.dead, v.buried, strings.Join(faults, ", "))
 }
 
 // report prints all that there is of the messages that were found.

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	durationFlag = flag.Duration("duration", 0, "how long there are faults at least; 0: 3m, with -short 1m")
+	durationFlag = flag.Duration("duration", 0, "how long there are faults at least; 0: 2m30s, with -short 1m")
 	messagesFlag = flag.Int("messages", 0, "how many messages are sent at least; 0: 200,000, with -short 20,000")
 	seedFlag     = flag.Uint64("seed", 1, "decides about the faults")
 	patienceFlag = flag.Duration("patience", 90*time.Second, "how long after the faults nothing may happen until what is unsettled counts as lost")

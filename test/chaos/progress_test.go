@@ -53,15 +53,10 @@ func (p *progress) take(b *following, e *entry) {
 	case lineSettled, lineFailed:
 		color, at := b.open[e.number()], e.place()
 		delete(b.open, e.number())
-		set := p.settled[at.p]
 		if e.letter == lineFailed {
 			p.failed[at] = true
 		}
-		if _, first := logs()[at.p.Topic]; set.add(at.offset) && first {
-			p.total++
-			p.colors[color]++
-		}
-		p.settled[at.p] = set
+		p.done(at, color)
 	case lineJoined:
 		b.joined[e.fields[0]], b.sure[e.fields[0]] = e.at, true
 	case lineLost:
@@ -69,6 +64,16 @@ func (p *progress) take(b *following, e *entry) {
 	case lineEnded:
 		b.ended = true
 	}
+}
+
+// done notes that a message is settled.
+func (p *progress) done(at place, color lane.Name) {
+	set := p.settled[at.p]
+	if _, sent := logs()[at.p.Topic]; set.add(at.offset) && sent {
+		p.total++
+		p.colors[color]++
+	}
+	p.settled[at.p] = set
 }
 
 // joined is since when a life is a member of all its groups; zero: it is not yet.

@@ -24,7 +24,8 @@ import (
 const (
 	replicas       = 3
 	producers      = 2
-	partitions     = 6               // of the first topic
+	partitions     = 6               // of the first topic, at first
+	grownTo        = 8               // and in the end
 	moreParts      = 2               // of the second
 	sessionTTL     = 8 * time.Second // of consumers
 	sessionMargin  = 3 * time.Second // by which they take it for shorter
@@ -48,16 +49,19 @@ func logs() map[string]struct {
 	return map[string]struct {
 		group      string
 		partitions int32
-	}{ordersTopic: {ordersGroup, partitions}, auditTopic: {auditGroup, moreParts}}
+	}{ordersTopic: {ordersGroup, grownTo}, auditTopic: {auditGroup, moreParts}}
 }
 
 // parents are the lanes that there are.
 func parents() map[lane.Name]lane.Name {
-	return map[lane.Name]lane.Name{"green": "", "green-kid": "green", "blue": "", "red": "blue", "strict-load": ""}
+	return map[lane.Name]lane.Name{"green": "", "green-kid": "green", "blue": "", "red": "blue", "strict-load": "", "brief": "blue", "strict-brief": ""}
 }
 
-// laneSlots is how many consumers each lane has when it runs, and in their order.
+// laneNames are the lanes that stay, in their order; those of briefNames end, and come back as
+// new generations.
 func laneNames() []lane.Name { return []lane.Name{"green", "green-kid", "blue", "red", "strict-load"} }
+
+func briefNames() []lane.Name { return []lane.Name{"brief", "strict-brief"} }
 
 // nowhere is a color that no lane has.
 const nowhere = lane.Name("nowhere")
@@ -95,7 +99,7 @@ type site struct {
 	folder    string
 	replicas  []*replica
 	engine    *replica
-	api       *laneclient.API
+	apis      []*laneclient.API // of each replica
 	slots     []*slot
 	producers []*process
 
@@ -131,7 +135,9 @@ func newSite(t *testing.T, folder string) *site {
 	for _, r := range s.replicas {
 		s.await(r)
 	}
-	s.api = laneclient.NewAPI(laneclient.Config{Control: urls})
+	for _, url := range urls {
+		s.apis = append(s.apis, laneclient.NewAPI(laneclient.Config{Control: []string{url}}))
+	}
 	address := freeAddress(t)
 	s.engine = &replica{address: address, ready: filepath.Join(folder, "engine.ready"), args: []string{
 		"server", "--roles", "engine", "--control", strings.Join(urls, ","), "--engine", "main=embedded", "--listen", "nats=" + address,
@@ -139,14 +145,38 @@ func newSite(t *testing.T, folder string) *site {
 	}}
 	s.launch(s.engine, "engine")
 	s.await(s.engine)
-	for _, name := range laneNames() {
-		l := &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parents()[name])}
-		poll(t, time.Minute, func() error {
-			_, err := laneclient.Put(t.Context(), s.api, l)
-			return err
-		})
+	for _, name := range append(laneNames(), briefNames()...) {
+		poll(t, time.Minute, func() error { return s.createLane(name) })
 	}
 	return s
+}
+
+// ask asks one replica after the other until one does what is asked.
+func (s *site) ask(f func(context.Context, *laneclient.API) error) (err error) {
+	for _, api := range s.apis {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+		err = f(ctx, api)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// createLane creates a lane, or a new generation of one that has ended.
+func (s *site) createLane(name lane.Name) error {
+	l := &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parents()[name])}
+	return s.ask(func(ctx context.Context, api *laneclient.API) error {
+		_, err := laneclient.Put(ctx, api, l)
+		return err
+	})
+}
+
+func (s *site) endLane(name lane.Name) error {
+	return s.ask(func(ctx context.Context, api *laneclient.API) error {
+		return laneclient.Delete[laneclient.Lane](ctx, api, string(name))
+	})
 }
 
 // launch starts a server, and does not wait.
@@ -241,7 +271,7 @@ func (s *site) book(name string) string { return filepath.Join(s.folder, "books"
 func (s *site) produce(seed uint64) {
 	s.t.Helper()
 	colors := []string{string(nowhere)}
-	for _, l := range laneNames() {
+	for _, l := range append(laneNames(), briefNames()...) {
 		colors = append(colors, string(l))
 	}
 	for i := range producers {
