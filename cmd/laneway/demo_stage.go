@@ -129,6 +129,7 @@ func (s *demoStage) launch(ctx context.Context, i demo.Instance) (*demoActor, er
 		Stderr:   log,
 		Control:  []string{s.server.control},
 		Drain:    demoDrain,
+		TTL:      demo.LeaseTTL,
 	}
 	if !p.NoListen {
 		p.Listen = []deploy.Listen{{Protocol: i.Protocol}}

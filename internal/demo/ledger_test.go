@@ -35,11 +35,17 @@ func TestTrial(t *testing.T) {
 		{"again, and it does not say so", Killed, []Receipt{handed("m", "E2", false), handed("m", "E1", false)}, false, MessageReport{Sent: 1, Twice: 1}, "handed out again"},
 		{"again what was settled", Killed, []Receipt{handed("m", "E2", false), handed("m", "E1", true)}, true, MessageReport{Sent: 1, Twice: 1}, "handed out again"},
 		{"again by the baseline alone", Killed, []Receipt{handed("m", "E1", false), handed("m", "E1", true)}, false, MessageReport{Sent: 1, Twice: 1}, "handed out again"},
+		{"excused: again after a clean stop", Stopped, []Receipt{handed("m", "E2", false), handed("m", "E1", true)}, false, MessageReport{Sent: 1, Redelivered: 1}, ""},
+		{"excused: again what was settled", Stopped, []Receipt{handed("m", "E2", false), handed("m", "E1", true)}, true, MessageReport{Sent: 1, Twice: 1}, "handed out again"},
+		{"excused: and it does not say so", Stopped, []Receipt{handed("m", "E2", false), handed("m", "E1", false)}, false, MessageReport{Sent: 1, Twice: 1}, "handed out again"},
 		{"three times", Killed, []Receipt{handed("m", "E2", false), handed("m", "E1", true), handed("m", "E1", true)}, false, MessageReport{Sent: 1, Twice: 2}, "handed out again"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			trial := NewTrial(tt.ending)
+			if excused := strings.HasPrefix(tt.name, "excused"); excused {
+				trial.Excuse("the machine stood still")
+			}
 			trial.Send("m", Green)
 			for n, r := range tt.receipts {
 				trial.Take(r)

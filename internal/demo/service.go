@@ -23,6 +23,10 @@ const (
 	ReadyPath = "/healthz"
 
 	callTimeout = 3 * time.Second // of every call to the next service
+	// LeaseTTL is that of the demo's sessions. `laneway run` sees at once where a process has
+	// ended; a lease that ran out on a machine that stands still for seconds would only look
+	// like one that has.
+	LeaseTTL    = 30 * time.Second
 	dialTimeout = 10 * time.Second
 	stopTimeout = time.Second // for requests in flight
 	replyBytes  = 1 << 20     // the largest reply that is read
@@ -69,6 +73,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg.Client.AdminListen = "127.0.0.1:0" // for laneway explain --at
+	cfg.Client.TTL = LeaseTTL
 	lc, err := laneclient.Dial(dialing, cfg.Client)
 	if err != nil {
 		return fmt.Errorf("join the control plane: %w", err)
