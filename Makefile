@@ -15,7 +15,7 @@ LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint
 BIN := bin/laneway
 # Packages that link etcd or NATS cost minutes more with the race detector, and it finds
 # nothing in them that their suites do not; the simulation has one thread and many seeds.
-SLOW_RACE := internal/store/etcd|cmd/laneway|/test$$|integrations/jetstream|lane/consume/consumetest$$
+SLOW_RACE := internal/store/etcd|cmd/laneway|/test$$|/test/chaos$$|integrations/jetstream|lane/consume/consumetest$$
 
 .PHONY: help
 help: ## list the verbs
