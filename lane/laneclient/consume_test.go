@@ -30,6 +30,7 @@ type moves struct {
 	mu       sync.Mutex
 	requests [][]string // the names of each request's writes
 	sessions []string
+	hosts    []string
 }
 
 func (m *moves) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -53,7 +54,7 @@ func (m *moves) RoundTrip(r *http.Request) (*http.Response, error) {
 		names = append(names, batch.Writes[i].Name)
 	}
 	m.requests = append(m.requests, names)
-	m.sessions = append(m.sessions, r.Header.Get(laneclient.SessionHeader))
+	m.sessions, m.hosts = append(m.sessions, r.Header.Get(laneclient.SessionHeader)), append(m.hosts, r.URL.Host)
 	m.mu.Unlock()
 	if m.hold != nil {
 		select {
@@ -243,6 +244,23 @@ func TestMoveIsGivenUp(t *testing.T) {
 		}
 		if _, err := lc.Move(t.Context(), moveOf(0, "s1")); !errors.Is(err, consume.ErrDoubt) {
 			t.Errorf("a move of a closed client: %v", err)
+		}
+	})
+}
+
+// TestMoveGoesElsewhere: what one replica does not answer is repeated at another.
+func TestMoveGoesElsewhere(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *lanetest.Control) {
+		m, cfg := movesBefore(c)
+		m.hold = make(chan struct{})
+		lc := dial(t, cfg)
+		for range 2 {
+			if _, err := lc.Move(t.Context(), moveOf(0, "s1")); !errors.Is(err, consume.ErrDoubt) {
+				t.Errorf("a move that hangs: %v", err)
+			}
+		}
+		if len(m.hosts) != 2 || m.hosts[0] == m.hosts[1] {
+			t.Errorf("moves went to %v", m.hosts)
 		}
 	})
 }

@@ -134,11 +134,17 @@ func (c *Client) post(path string, ms []*move) {
 	for i, m := range ms {
 		batch.Writes[i] = m.body
 	}
-	session := ms[0].write.Session
+	session, at := ms[0].write.Session, int(c.current.Load())
 	var out CursorAnswers
 	err := c.Do(ctx, http.MethodPost, path, &batch, &out, InSession(session))
 	if err == nil && len(out.Answers) != len(ms) {
 		err = fmt.Errorf("%d answers to %d moves", len(out.Answers), len(ms))
+	}
+	if err != nil { // before anybody repeats it
+		if !isAnswer(err) {
+			c.moveOn(at) // another replica may answer
+		}
+		c.noteErr(fmt.Errorf("moves of cursors: %w", err))
 	}
 	for i, m := range ms {
 		if err != nil {
@@ -150,9 +156,6 @@ func (c *Client) post(path string, ms []*move) {
 			c.spend(session)
 		}
 		close(m.done)
-	}
-	if err != nil && isAnswer(err) {
-		c.noteErr(fmt.Errorf("moves of cursors: %w", err))
 	}
 }
 
