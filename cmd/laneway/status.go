@@ -49,7 +49,8 @@ be asked from here are named. The exit status is 1 where something needs attenti
 // says of itself.
 type statusView struct {
 	laneclient.Status
-	Nodes []nodeStatus `json:"nodes"`
+	Nodes   []nodeStatus        `json:"nodes"`
+	Engines []laneclient.Engine `json:"engines"` // that the registry knows
 }
 
 // status asks one replica, and then every replica and every node that it names.
@@ -63,6 +64,9 @@ func (a *app) status(ctx context.Context) (*statusView, error) {
 	took := time.Since(began)
 	sessions, err := list[laneclient.Session](ctx, api, laneclient.ListOptions{})
 	if err != nil {
+		return nil, err
+	}
+	if v.Engines, err = list[laneclient.Engine](ctx, api, laneclient.ListOptions{}); err != nil && !laneclient.IsNotFound(err) { // of an older version
 		return nil, err
 	}
 	offset := v.Time.Sub(began.Add(took / 2))
@@ -212,6 +216,16 @@ func (a *app) writeStatus(w io.Writer, s *statusView) error {
 			about += ", its clock is off by " + time.Duration(r.Skew).String()
 		}
 		g.add("replica", r.Name+" "+about)
+	}
+	for _, e := range s.Engines {
+		about := e.Address + " outside"
+		if e.Session != "" {
+			about = e.Address + " in a server, since " + ago(e.Since, s.Time)
+		}
+		if e.Default {
+			about += ", the default one"
+		}
+		g.add("engine "+e.Name, about)
 	}
 	more := 0
 	for i, n := range s.Nodes {
