@@ -207,13 +207,8 @@ func reasonOf(err error) error {
 
 // hostOf is the host of a service in a lane, or in the baseline.
 func hostOf(s *laneclient.Status, name lane.Name, service string) string {
-	host := lane.HostLabel(name, service)
-	for _, label := range []string{s.Cluster, s.Domain} {
-		if label != "" {
-			host += "." + label
-		}
-	}
-	return host
+	labels := []string{lane.HostLabel(name, service), s.Cluster, s.Domain}
+	return strings.Join(slices.DeleteFunc(labels, func(l string) bool { return l == "" }), ".")
 }
 
 // edgeOf is the URL by which a host is reached at the gateway, as far as a gateway that

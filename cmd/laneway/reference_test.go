@@ -143,8 +143,8 @@ func filled(v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		filled(v.Elem())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			filled(v.Field(i))
+		for _, field := range v.Fields() {
+			filled(field)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))

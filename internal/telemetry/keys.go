@@ -56,6 +56,6 @@ const (
 	KeyStream       = "stream"  // of a message log
 	KeyTook         = "took"    // how long something has taken
 	KeyTopic        = "topic"
-	KeyURL          = "url"     // by which people reach something
+	KeyURL          = "url"    // by which people reach something
 	KeyWanted       = "wanted" // revision that a view should have reached
 )
