@@ -21,6 +21,7 @@ type rig struct {
 	pending []Event
 	fetches map[uint64]*Fetch
 	trace   []string
+	moves   int // of one write, at most
 	out     []*Dispatch
 }
 
@@ -133,6 +134,7 @@ func (r *rig) propose(a *Propose) {
 		r.t.Fatalf("write at %d, record at %d", a.IfRevision, rev)
 	}
 	r.rev++
+	r.moves = max(r.moves, len(a.Moves))
 	ans := Answer{Revision: rev}
 	if a.Record != nil {
 		r.record = a.Record

@@ -185,7 +185,7 @@ func (c *Core) releases(b *draft) {
 func (c *Core) takes(b *draft) {
 	p := b.p
 	c.renew(b)
-	if h := p.record.Main; p.main == nil && c.free(p, h) && c.mine(p, Main) {
+	if h := p.record.Main; p.main == nil && !b.full() && c.free(p, h) && c.mine(p, Main) {
 		why := WhyFree
 		switch {
 		case !p.aud.baseline():

@@ -1,0 +1,56 @@
+package consume
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/laneway-dev/laneway/lane"
+)
+
+// TestWritesAreBounded: 41 colors are to be taken at once, then 40 given up and main taken;
+// no write has more moves than registries take.
+func TestWritesAreBounded(t *testing.T) {
+	r := newRig(t, Config{})
+	r.view.Sessions["s2"] = true
+	rec := &Record{Main: Holder{Session: "s2"}, Colors: map[lane.Name]Entry{}, Epoch: "e"}
+	r.notes[" record"] = StoredNote{Revision: r.rev}
+	r.notes[Main] = StoredNote{Cursor: Main, Note: &Note{}, Revision: r.rev}
+	for i := range maxMoves + 1 {
+		l := lane.Name(fmt.Sprintf("lane%02d", i))
+		r.view.Lanes[l] = Lane{}
+		rec.Colors[l] = Entry{}
+		r.notes[l] = StoredNote{Cursor: l, Note: &Note{}, Revision: r.rev}
+	}
+	r.record = rec
+	r.step(&Recorded{Stored: Stored{Partition{"orders", 0}, rec, r.rev}})
+	for l := range r.view.Lanes {
+		m := Member{ID: "of " + string(l), Session: "s1", Lane: l, Topics: []string{"orders"}}
+		r.view.Members = append(r.view.Members, m)
+		r.step(&Joined{m})
+	}
+	r.view.Members = append(r.view.Members, Member{ID: "other", Session: "s2", Lane: "lane00", Topics: []string{"orders"}})
+	r.look()
+	if r.moves != maxMoves {
+		t.Errorf("%d colors are taken at once, want %d", r.moves, maxMoves)
+	}
+	held := 0
+	for _, e := range r.record.Colors {
+		if e.Holder.Session == "s1" {
+			held++
+		}
+	}
+	if held < maxMoves || r.record.Main.Session != "s2" {
+		t.Fatalf("record %+v", r.record)
+	}
+
+	lanes := map[lane.Name]Lane{}
+	for l := range r.view.Lanes {
+		lanes[l] = Lane{Ended: l != "lane00"}
+	}
+	r.view.Lanes, r.view.Sessions, r.moves = lanes, map[string]bool{"s1": true}, 0
+	r.look()
+	r.step(&Reached{r.rev}) // with what was written, too
+	if r.moves != maxMoves || r.record.Main.Session != "s1" {
+		t.Errorf("%d moves at once, want %d; main is %+v", r.moves, maxMoves, r.record.Main)
+	}
+}
