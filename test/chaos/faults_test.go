@@ -103,7 +103,7 @@ func (c *chaos) between(least, most time.Duration) time.Duration {
 
 // begin starts the next consumer of a slot.
 func (c *chaos) begin(s *slot) {
-	c.site.consume(s)
+	c.consume(s)
 	c.progress.follow(s.life, c.book(s.life))
 	c.tellStory("%s begins, pid %d", s.life, s.p.cmd.Process.Pid)
 }

@@ -29,6 +29,7 @@ var (
 	messagesFlag = flag.Int("messages", 0, "how many messages are sent at least; 0: 200,000, with -short 20,000")
 	seedFlag     = flag.Uint64("seed", 1, "decides about the faults")
 	patienceFlag = flag.Duration("patience", 90*time.Second, "how long after the faults nothing may happen until what is unsettled counts as lost")
+	mutantsFlag  = flag.Int("mutants", 1, "how many broken variants of the protocol TestMutants runs")
 	keepFlag     = flag.String("keep", "", "folder in which logs and ledgers are kept, also of a run that succeeds")
 )
 

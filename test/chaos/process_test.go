@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -76,15 +78,24 @@ func (p *process) ended() bool {
 	}
 }
 
+// firstPort is the first of the ports that servers get, which have to have the same one when
+// they come back. Linux gives outgoing connections those from 32768 on, and one of them might
+// have it by then.
+const firstPort, ports = 21_000, 11_000
+
 // freeAddress is one on loopback that was free just now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports)))
+		if err == nil {
+			address := l.Addr().String()
+			_ = l.Close()
+			return address
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // poll calls check until it returns nil, and fails the test with its last error when that
