@@ -163,11 +163,11 @@ func Sum(trials []*Trial) (all MessageReport, faults []string) {
 // is green.
 func WriteTrials(w io.Writer, trials []*Trial, color bool) error {
 	rows := [][]string{{"E2 LEAVES", "GREEN SENT", "READ BY E2", "THE REST BY E1", "AGAIN BY E1", "PLAIN, ALL BY E1", "LOST", "TWICE"}}
-	excuses := ""
+	var excuses strings.Builder
 	for _, t := range trials {
 		r, _ := t.Judge()
 		if why := t.excused(); why != "" {
-			excuses += fmt.Sprintf("\nE2 %s: %s; what was in flight then may have come again.\n", t.Ending, why)
+			fmt.Fprintf(&excuses, "\nE2 %s: %s; what was in flight then may have come again.\n", t.Ending, why)
 		}
 		green := t.count(func(c lane.Name) bool { return c == Green })
 		byLane := t.Handed(Green, "E2")
@@ -193,7 +193,7 @@ func WriteTrials(w io.Writer, trials []*Trial, color bool) error {
 	default:
 		fmt.Fprintf(&b, "%d messages: none was lost, and none came twice but the %d that E2 was at, or had\njust done, when it was killed: it could not tell anybody any more which were done.\n", all.Sent, all.Redelivered)
 	}
-	_, err := io.WriteString(w, b.String()+excuses)
+	_, err := io.WriteString(w, b.String()+excuses.String())
 	return err
 }
 
