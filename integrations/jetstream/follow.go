@@ -18,7 +18,8 @@ import (
 
 // Bounds of follows.
 const (
-	maxFollows   = 4                      // of one partition; as many groups read it at full speed in one process
+	maxFollows   = 4                      // of a filter in a partition; as many groups read it at full speed in one process
+	followBusy   = 64                     // messages that a color has in a read for a place to be worth it
 	followBehind = maxReadMessages        // messages that a follow may have to pass over
 	followWait   = 100 * time.Millisecond // for the first message of those that should be there
 	followIdle   = 30 * time.Second       // how long one without a reader stays, here
@@ -40,7 +41,7 @@ type follow struct {
 	used     time.Time
 }
 
-// follows are those of one partition that nobody uses just now.
+// follows are those of one partition, or of a color in it, that nobody uses just now.
 type follows struct {
 	idle   []*follow
 	out    int     // so many are in use
@@ -54,17 +55,18 @@ var errFollow = errors.New("place in the log is lost")
 
 // followOn reads from a place that the server remembers. last is the offset of the last
 // message that it came to; 0: there is no such place, or nothing came.
-func (e *Engine) followOn(ctx context.Context, l log, from int64, limit int) (ms []*consume.Message, last int64) {
+func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume.Filter, limit int) (ms []*consume.Message, last int64) {
 	if e.cfg.Replicas > 1 {
 		return nil, 0 // the consumer may be with a replica that lags, and nobody says so
 	}
-	f, begin := e.follows.take(l.stream, from, time.Now())
+	what := l.filter(filter)
+	f, begin := e.follows.take(what, from, time.Now())
 	if begin {
-		f = e.beginFollow(ctx, l, from)
+		f = e.beginFollow(ctx, l, from, filter)
 	}
 	if f == nil {
 		if begin {
-			e.follows.deny(l.stream, time.Now())
+			e.follows.deny(what, time.Now())
 		}
 		return nil, 0
 	}
@@ -76,18 +78,22 @@ func (e *Engine) followOn(ctx context.Context, l log, from int64, limit int) (ms
 	if f.next > from {
 		last = f.next - 1
 	}
-	e.follows.give(l.stream, f, err == nil, time.Now())
+	e.follows.give(what, f, err == nil, time.Now())
 	return ms, last
 }
 
 // beginFollow makes a place. Nil: the server refuses, or there is no such stream.
-func (e *Engine) beginFollow(ctx context.Context, l log, from int64) *follow {
+func (e *Engine) beginFollow(ctx context.Context, l log, from int64, filter consume.Filter) *follow {
 	ctx, cancel := context.WithTimeout(ctx, followBegin)
 	defer cancel()
-	consumer, err := e.js.CreateConsumer(ctx, l.stream, natsjs.ConsumerConfig{
+	cfg := natsjs.ConsumerConfig{
 		DeliverPolicy: natsjs.DeliverByStartSequencePolicy, OptStartSeq: uint64(from),
 		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: followLeft,
-	})
+	}
+	if !filter.All { // else the server would look at what nearly every message is
+		cfg.FilterSubject = l.filter(filter)
+	}
+	consumer, err := e.js.CreateConsumer(ctx, l.stream, cfg)
 	if err != nil {
 		return nil
 	}
@@ -202,7 +208,7 @@ func leading(s string) (n int64, rest string) {
 	return 0, ""
 }
 
-// followSet is all follows that nobody uses just now, by stream.
+// followSet is all follows that nobody uses just now, by the subject of what they give.
 type followSet struct {
 	mu    sync.Mutex
 	of    map[string]*follows
@@ -212,11 +218,11 @@ type followSet struct {
 // take gives the follow that is nearest before an offset. Where there is none, begin says that
 // one should be made, since somebody reads on from where they were. Either is followed by give
 // or deny.
-func (s *followSet) take(stream string, from int64, now time.Time) (f *follow, begin bool) {
+func (s *followSet) take(what string, from int64, now time.Time) (f *follow, begin bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(now)
-	fs := s.of[stream]
+	fs := s.of[what]
 	if fs == nil {
 		return nil, false
 	}
@@ -241,10 +247,10 @@ func (s *followSet) take(stream string, from int64, now time.Time) (f *follow, b
 }
 
 // give takes a follow back.
-func (s *followSet) give(stream string, f *follow, good bool, now time.Time) {
+func (s *followSet) give(what string, f *follow, good bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fs := s.of[stream]
+	fs := s.of[what]
 	fs.out--
 	if !good {
 		f.drop()
@@ -255,23 +261,23 @@ func (s *followSet) give(stream string, f *follow, good bool, now time.Time) {
 }
 
 // deny notes that none could be made.
-func (s *followSet) deny(stream string, now time.Time) {
+func (s *followSet) deny(what string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fs := s.of[stream]
+	fs := s.of[what]
 	fs.out--
 	fs.denied = now
 }
 
 // ended notes where a read ended that was without a follow. Whoever comes to read on from
 // there gets one.
-func (s *followSet) ended(stream string, next int64, now time.Time) {
+func (s *followSet) ended(what string, next int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fs := s.of[stream]
+	fs := s.of[what]
 	if fs == nil {
 		fs = &follows{}
-		s.of[stream] = fs
+		s.of[what] = fs
 	}
 	fs.used = now
 	if len(fs.ends) >= maxFollows {
@@ -286,7 +292,7 @@ func (s *followSet) sweep(now time.Time) {
 		return
 	}
 	s.swept = now
-	for stream, fs := range s.of {
+	for what, fs := range s.of {
 		fs.idle = slices.DeleteFunc(fs.idle, func(f *follow) bool {
 			old := now.Sub(f.used) > followIdle
 			if old {
@@ -295,7 +301,7 @@ func (s *followSet) sweep(now time.Time) {
 			return old
 		})
 		if len(fs.idle)+fs.out == 0 && now.Sub(fs.used) > followIdle {
-			delete(s.of, stream)
+			delete(s.of, what)
 		}
 	}
 }

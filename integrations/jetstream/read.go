@@ -193,19 +193,17 @@ func (e *Engine) readLog(ctx context.Context, l log, f consume.Filter, limit int
 	return nil
 }
 
-// next takes a batch: from where a reader of everything was, or by direct get.
+// next takes a batch: from where a reader of everything or of a busy color was, or by direct get.
 func (e *Engine) next(ctx context.Context, l log, from int64, f consume.Filter, limit int) (g got, err error) {
-	if f.All {
-		if ms, last := e.followOn(ctx, l, from, limit); last > 0 {
-			return got{ms: ms, last: last, left: true}, nil
-		}
+	if ms, last := e.followOn(ctx, l, from, f, limit); last > 0 {
+		return got{ms: ms, last: last, left: true}, nil
 	}
 	err = e.heard(ctx, l, func() (err error) {
 		g, err = e.get(ctx, l, from, f, limit)
 		return err
 	})
-	if err == nil && f.All && g.last > 0 {
-		e.follows.ended(l.stream, g.last+1, time.Now())
+	if err == nil && (f.All && g.last > 0 || len(g.ms) >= followBusy) {
+		e.follows.ended(l.filter(f), g.last+1, time.Now())
 	}
 	return g, err
 }
