@@ -12,7 +12,7 @@
 //     connection and session, since a hundred processes are too many for a small machine),
 //     all of them read at most 1.2 times the bytes of main's readers and the colored messages;
 //   - a lane that is stuck, or a thousand times slower, costs the baseline at most 5 percent
-//     of processor time a message, and of throughput no more than noise; and the reverse;
+//     of processor time a message, and of throughput that and noise; and the reverse;
 //   - the consumer of a lane that starts or stops has, or has given up, its colored messages
 //     within 50 ms at the 99th percentile with 8 partitions, and 150 ms with 64.
 //

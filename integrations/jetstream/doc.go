@@ -19,12 +19,12 @@
 //
 // # Reading
 //
-// A read asks the stream's leader for its ends, then takes a batch: whoever reads everything
-// (or a color of which there is much) and goes on from where they were, from a consumer in memory without acks, which costs the
-// server half; all others by direct get. A direct get that finds less than was asked for has
-// examined everything up to the end that was known before; where a topic has replicas, and a
-// lagging one may have answered, only after the leader said that there is nothing left.
-// Whoever appends tells those that wait.
+// A read asks the stream's leader for its ends, then takes a batch: whoever reads everything,
+// or a color of which there is much, and goes on from where they were, from a consumer in
+// memory without acks, which costs the server half; all others by direct get. A direct get
+// that finds less than was asked for has examined everything up to the end that was known
+// before; where a topic has replicas, and a lagging one may have answered, only after the
+// leader said that there is nothing left. Whoever appends tells those that wait.
 //
 // # What an append survives
 //
