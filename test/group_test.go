@@ -213,6 +213,16 @@ func TestGroup(t *testing.T) {
 	if out := s.must(t, "group", "dead", "drop", "billing", dead[0].ID); out != "1 message dropped\n" {
 		t.Errorf("drop: %q", out)
 	}
+	// What dies again is not tried for ever.
+	if out := s.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
+		t.Errorf("retry: %q", out)
+	}
+	within("dead again", func() error {
+		if err := json.Unmarshal([]byte(s.must(t, "group", "dead", "list", "billing", "-o", "json")), &dead); err != nil || len(dead) != 1 {
+			return fmt.Errorf("got %+v, %w", dead, err)
+		}
+		return nil
+	})
 	got.setBad(false)
 	if out := s.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
 		t.Errorf("retry: %q", out)

@@ -42,6 +42,7 @@ func (a *app) groupDead() *cobra.Command {
 type deadLetters struct {
 	group  *laneclient.Group
 	engine engine
+	ends   map[consume.Partition]int64 // see peek
 }
 
 func (a *app) openDead(ctx context.Context, name string) (*deadLetters, error) {
@@ -54,7 +55,7 @@ func (a *app) openDead(ctx context.Context, name string) (*deadLetters, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deadLetters{g, e}, nil
+	return &deadLetters{g, e, map[consume.Partition]int64{}}, nil
 }
 
 func (d *deadLetters) close() { _ = d.engine.Close() }
@@ -63,7 +64,7 @@ func (d *deadLetters) close() { _ = d.engine.Close() }
 func (d *deadLetters) list(ctx context.Context, limit int) ([]deadView, error) {
 	out := []deadView{}
 	for _, topic := range d.group.Topics {
-		err := eachMessage(ctx, d.engine, peek{topic: consume.DeadTopic(topic, d.group.Name), partition: -1, filter: consume.Filter{All: true}, limit: limit - len(out)},
+		err := eachMessage(ctx, d.engine, peek{topic: consume.DeadTopic(topic, d.group.Name), partition: -1, filter: consume.Filter{All: true}, limit: limit - len(out), ends: d.ends},
 			func(m *consume.Message) { out = append(out, viewDead(m, topic)) })
 		if err != nil && !errors.Is(err, consume.ErrNoTopic) {
 			return nil, err
@@ -206,7 +207,7 @@ func (a *app) deadAction(use, short, long, done string, act func(context.Context
 			}
 			defer d.close()
 			n := 0
-			for {
+			for { // what dies again meanwhile is left for the next time
 				dead, err := d.get(ctx, args[1:])
 				if all {
 					dead, err = d.list(ctx, defaultMessages)

@@ -54,6 +54,9 @@ type peek struct {
 	from      int64 // offset
 	since     time.Time
 	limit     int
+	// ends are where partitions end for this; one that is not there is added as it is found,
+	// so that a second look sees nothing that came after the first. Nil: as they are.
+	ends map[consume.Partition]int64
 }
 
 // eachMessage calls f with messages, partition by partition, without consuming them: up to
@@ -75,6 +78,13 @@ func eachMessage(ctx context.Context, e engine, p peek, f func(*consume.Message)
 		b, err := e.Bounds(ctx, at)
 		if err != nil {
 			return err
+		}
+		if p.ends != nil {
+			if end, known := p.ends[at]; known {
+				b.End = min(b.End, end)
+			} else {
+				p.ends[at] = b.End
+			}
 		}
 		next := max(p.from, b.First)
 		if !p.since.IsZero() {
