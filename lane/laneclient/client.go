@@ -331,7 +331,7 @@ func (c *Client) Drain() {
 }
 
 // Session is the id of the present session, and how long it surely lasts by this process's
-// clock if it is not renewed. Where it was lost, it is the last one, with nothing remaining;
+// clocks if it is not renewed, also where the machine slept. Where it was lost, it is the last one, with nothing remaining;
 // empty: there has been none. In a process that consumes, a session of which nothing remained
 // is never given again as one that lasts: it is deleted, and a new one opened, as soon as the
 // control plane is in reach.
@@ -343,7 +343,7 @@ func (c *Client) Session() (id string, remaining time.Duration) {
 	if p.session == "" || p.session == l.spent {
 		return l.last, 0
 	}
-	if remaining = time.Until(p.lasts); remaining > 0 {
+	if remaining = p.lasts.left(time.Now()); remaining > 0 {
 		return p.session, remaining
 	}
 	if l.leased {

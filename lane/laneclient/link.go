@@ -12,12 +12,27 @@ type proof struct {
 	session  string // empty: there is none
 	revision uint64 // of the registry, read linearizably; not below it from then on
 	at       time.Time
-	replica  int       // that answered
-	seq      uint64    // rises with every answer
-	opened   uint64    // revision at which the session was opened
-	lost     bool      // the session replaced one that the control plane had lost
-	lasts    time.Time // until then the session surely lasts, by this process's clock
-	reset    bool      // the registry is behind what the view had reached before: it is another one
+	replica  int    // that answered
+	seq      uint64 // rises with every answer
+	opened   uint64 // revision at which the session was opened
+	lost     bool   // the session replaced one that the control plane had lost
+	lasts    lease  // how long the session surely lasts
+	reset    bool   // the registry is behind what the view had reached before: it is another one
+}
+
+// lease is until when a session surely lasts, by both clocks of this process: the steady
+// one stands still while a machine sleeps, and the wall clock can be set back.
+type lease struct{ steady, wall time.Time }
+
+// leaseFrom is the lease of a session whose renewal was sent at a time.
+func leaseFrom(sent time.Time, d time.Duration) lease {
+	until := sent.Add(d)
+	return lease{steady: until, wall: until.Round(0)}
+}
+
+// left is how long it still lasts, by the clock that says less.
+func (l lease) left(now time.Time) time.Duration {
+	return min(l.steady.Sub(now), l.wall.Sub(now.Round(0)))
 }
 
 // link is what the client's goroutines share.

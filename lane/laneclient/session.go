@@ -247,13 +247,13 @@ func (k *keeper) setTTL(ttl time.Duration, since time.Time) {
 func (k *keeper) prove(revision uint64) {
 	l := k.c.link
 	l.update(func() {
-		if l.leased && l.proof.session == k.id && !time.Now().Before(l.proof.lasts) {
+		if l.leased && l.proof.session == k.id && l.proof.lasts.left(time.Now()) <= 0 {
 			l.spent = k.id // also where nobody has looked meanwhile
 		}
 		l.proof = proof{
 			session: k.id, revision: revision, at: time.Now(), replica: int(k.c.current.Load()),
 			seq: l.proof.seq + 1, opened: k.opened, lost: k.lost, reset: k.reset,
-			lasts: k.sent.Add(k.ttl - sessionMargin),
+			lasts: leaseFrom(k.sent, k.ttl-sessionMargin),
 		}
 		l.last = k.id
 		l.fatal = nil
