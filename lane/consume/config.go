@@ -9,6 +9,7 @@ import (
 // Defaults of [Config].
 const (
 	DefaultWindow          = 1000     // messages in flight with a cursor
+	MaxWindow              = 4096     // of these, since each may be named in a note
 	DefaultWindowBytes     = 16 << 20 // and their bytes
 	DefaultFetch           = 256      // messages in one read
 	DefaultHandoverTimeout = 10 * time.Second
@@ -43,7 +44,7 @@ type Config struct {
 	Ordered bool
 	OnLoss  LossPolicy
 
-	Window      int   // messages in flight with one cursor at most
+	Window      int   // messages in flight with one cursor at most; up to [MaxWindow]
 	WindowBytes int64 // and their bytes; one message is let through whatever its size
 	Fetch       int   // messages of one read at most
 
@@ -103,6 +104,9 @@ func (c *Config) Validate() error {
 		if n.value < 0 {
 			fault(n.field, "is negative: give a positive value, or zero for the default")
 		}
+	}
+	if c.Window > MaxWindow {
+		fault("window", "is %d: at most %d messages of one cursor can be in flight", c.Window, MaxWindow)
 	}
 	for i, d := range c.RetryDelays {
 		if d < 0 {

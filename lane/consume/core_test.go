@@ -289,3 +289,16 @@ func (d *drive) round() {
 		d.r.core.Step(&d.settled)
 	}
 }
+
+// TestWindowIsBounded: a note names what a window holds, and a registry takes only so much.
+func TestWindowIsBounded(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Group: "g", Topics: []Topic{{Name: "t"}}, Window: MaxWindow}
+	if err := cfg.Validate(); err != nil {
+		t.Errorf("the widest window: %v", err)
+	}
+	cfg.Window++
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "window") {
+		t.Errorf("a wider one: %v", err)
+	}
+}
