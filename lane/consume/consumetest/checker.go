@@ -72,6 +72,7 @@ type actor struct {
 	unnoted  map[cursorAt]time.Duration
 	oldest   time.Duration
 	underWay map[consume.Partition]int
+	lowest   map[cursorAt]int64 // unsettled, by its last note that took place
 }
 
 // cursorAt is one cursor of a partition.
@@ -86,22 +87,26 @@ func (c cursorAt) compare(o cursorAt) int {
 
 // checkPart is one partition as one group reads it.
 type checkPart struct {
-	g        *checkGroup
-	id       consume.Partition
-	messages []*fate // ascending
-	record   *consume.Record
-	revision uint64
-	notes    map[lane.Name]*consume.Note
-	terms    map[lane.Name]*term   // of each cursor
-	past     map[lane.Name][]*term // those that a loss ended
-	first    map[lane.Name]int64   // the highest offset that was dispatched first, by color
-	resolved []int64               // what the engine said of the start
-	broken   bool                  // the log is another one now
-	alarmed  bool                  // and somebody said so
-	alarms   [][2]int64            // what is gone, by what was said
-	losses   int
-	start    int64
-	low      int64 // all below it was deleted by retention
+	g         *checkGroup
+	id        consume.Partition
+	messages  []*fate // ascending
+	record    *consume.Record
+	revision  uint64
+	notes     map[lane.Name]*consume.Note
+	terms     map[lane.Name]*term   // of each cursor
+	past      map[lane.Name][]*term // those that a loss ended
+	first     map[lane.Name]int64   // the highest offset that was dispatched first, by color
+	resolved  []int64               // what the engine said of the start
+	broken    bool                  // the log is another one now
+	alarmed   bool                  // and somebody said so
+	alarms    [][2]int64            // what is gone, by what was said
+	losses    int
+	start     int64
+	low       int64           // all below it was deleted by retention
+	rewoundAt uint64          // the revision of the last reset
+	rewoundBy *actor          // who made it and was not told yet that it took place
+	rewind    uint64          // by which write
+	earlier   *consume.Record // as it was before
 	// Of cursors whose holder was lost: where the log ended when the next one looked first, and
 	// whether it has not looked yet. A first dispatch at or above the end is not flagged.
 	doubtEnd map[lane.Name]int64
@@ -124,6 +129,7 @@ type term struct {
 type fate struct {
 	msg     *consume.Message
 	n       int  // how often a holder dispatched it
+	earlier bool // it was settled, and noted, before the last reset
 	permit  bool // it may be dispatched by a holder
 	back    bool // its consumer gave it back
 	loose   bool // freed by a loss and not dispatched since
@@ -224,7 +230,7 @@ func (k *checker) actor(group int, name string) *actor {
 	a := &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, reading: map[uint64]int64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
+		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, lowest: map[cursorAt]int64{}, reading: map[uint64]int64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
 	}
 	k.groups[group].actors = append(k.groups[group].actors, a)
 	return a
@@ -403,15 +409,25 @@ func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
 		k.fail("ALARM", "%s says that %d messages of %s were deleted from %d on, and %d is there", a.name, al.Count, p.name(), al.From, p.low)
 		return
 	}
-	if h, _ := holderOf(p.record, al.Cursor); !slices.Contains(a.sessions, h.Session) {
+	record, done := p.record, func(f *fate) bool { return f.settled && p.noted(f) }
+	if p.unaware(a) { // it does not know of the reset yet, and speaks of what was before
+		record, done = p.earlier, func(f *fate) bool { return f.earlier }
+	}
+	if h, _ := holderOf(record, al.Cursor); !slices.Contains(a.sessions, h.Session) {
 		return // it was cut off, and knows an older note
 	}
 	for _, f := range p.messages {
-		if o := f.msg.Offset; o >= al.From && o < to && owning(p.record, f.msg) == al.Cursor && f.settled && p.noted(f) {
+		if o := f.msg.Offset; o >= al.From && o < to && owning(record, f.msg) == al.Cursor && done(f) {
 			k.fail("ALARM", "%s says that %s was deleted unread, and it was settled before", a.name, describe(f.msg))
 			return
 		}
 	}
+}
+
+// unaware reports whether an actor may not act yet on the last reset of a partition: it was not
+// told of it, or not of the answer to its own write that made it.
+func (p *checkPart) unaware(a *actor) bool {
+	return a.learned[p.id] < p.rewoundAt || p.rewoundBy == a
 }
 
 // with counts what a run of an actor's has with consumers or on its way to another topic, and
@@ -442,6 +458,12 @@ func (k *checker) stepped(a *actor) {
 // mirrored is told what the engine is shown as a group's offset.
 func (k *checker) mirrored(a *actor, m *consume.Mirror) {
 	p := k.groups[a.group].part(m.Partition)
+	if p.unaware(a) { // since then there was a reset, which it does not know of: it shows what it noted
+		if most := a.lowest[cursorAt{p.id, m.Cursor}]; m.Offset > most {
+			k.fail("MIRROR", "%s shows %d as the lowest unsettled offset of cursor %q of %s, and has noted %d", a.name, m.Offset, m.Cursor, m.Partition, most)
+		}
+		return
+	}
 	for _, f := range p.messages {
 		if f.msg.Offset < m.Offset && !f.exempt() && owning(p.record, f.msg) == m.Cursor {
 			k.fail("MIRROR", "%s shows %d as the lowest unsettled offset of cursor %q of %s, and %d is not settled", a.name, m.Offset,
@@ -510,11 +532,14 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 		}
 	case *consume.Answered:
 		id, sent := a.wrote[e.Write]
-		if sent && e.Outcome == consume.Conflict {
+		if sent && e.Outcome != consume.Doubt {
 			a.learned[id] = max(a.learned[id], e.Revision)
 		}
 		if sent && e.Outcome != consume.Doubt {
 			a.underWay[id]--
+			if p := k.groups[a.group].part(id); p.rewoundBy == a && p.rewind == e.Write {
+				p.rewoundBy = nil
+			}
 			a.again(&id, now)
 		}
 	case *consume.Recorded:

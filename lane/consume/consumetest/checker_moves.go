@@ -36,7 +36,16 @@ func (k *checker) landed(l landing) {
 		k.created(p, &l)
 	}
 	rewound := before != nil && before.Reset != l.record.Reset
+	for _, n := range l.write.Notes {
+		if n.Note != nil && !rewound {
+			l.by.lowest[cursorAt{p.id, n.Cursor}] = lowest(n.Note)
+		}
+	}
 	if rewound {
+		p.rewoundAt, p.earlier, p.rewoundBy, p.rewind = l.revision, before, l.by, l.write.ID
+		for i, f := range p.messages {
+			f.earlier = f.settled && noted[i]
+		}
 		k.emptied(p, &l)
 		k.rewound(p)
 	} else if before != nil {
@@ -65,6 +74,14 @@ func (k *checker) landed(l landing) {
 		}
 	}
 	k.safe(p)
+}
+
+// lowest is the lowest offset that a note does not settle.
+func lowest(n *consume.Note) int64 {
+	if len(n.Left) > 0 {
+		return n.Left[0]
+	}
+	return n.Pos
 }
 
 // safe checks that no unsettled message is settled by its cursor's note.

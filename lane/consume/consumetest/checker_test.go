@@ -148,6 +148,19 @@ func (h *history) settle(a *actor, run uint64, offset int64) {
 	h.k.told(a, h.now, &consume.Settled{Run: run, Offset: offset})
 }
 
+// settledAndReset lets p settle and note the first of two messages, and begin again at 0; nobody
+// has told it yet that the reset took place.
+func (h *history) settledAndReset() {
+	h.append("", "")
+	h.settle(h.p, h.hand(h.p, lane.Baseline, lane.Baseline, 0, false), 0)
+	h.land(h.p, nil, map[lane.Name]*consume.Note{consume.Main: noteOf(1)})
+	r := record(h.p)
+	r.Reset = "r1"
+	h.p.wrote[1] = thePart
+	h.land(h.p, r, map[lane.Name]*consume.Note{consume.Main: noteOf(0)})
+	h.k.groups[0].part(thePart).rewind = 1
+}
+
 // lose ends a session.
 func (h *history) lose(a *actor) {
 	s := a.sessions[len(a.sessions)-1]
@@ -518,6 +531,35 @@ func TestCheckerSees(t *testing.T) {
 		{name: "a mirror that shows too much", rule: "MIRROR", what: "0 is not settled", run: func(h *history) {
 			h.append("")
 			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 1})
+		}},
+		{name: "a mirror of before a reset", run: func(h *history) {
+			h.settledAndReset()
+			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 1})
+		}},
+		{name: "a mirror of before a reset that shows too much", rule: "MIRROR", what: "has noted 1", run: func(h *history) {
+			h.settledAndReset()
+			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 2})
+		}},
+		{name: "a mirror of before a reset by one that knows of it", rule: "MIRROR", what: "0 is not settled", run: func(h *history) {
+			h.settledAndReset()
+			h.k.told(h.p, 0, &consume.Recorded{Stored: consume.Stored{Partition: thePart, Revision: h.revision}})
+			h.k.told(h.p, 0, &consume.Answered{Write: 1})
+			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 1})
+		}},
+		{name: "a mirror of before a reset of its own that is not answered", run: func(h *history) {
+			h.settledAndReset()
+			h.k.told(h.p, 0, &consume.Recorded{Stored: consume.Stored{Partition: thePart, Revision: h.revision}})
+			h.k.mirrored(h.p, &consume.Mirror{Partition: thePart, Offset: 1})
+		}},
+		{name: "an alarm of what was not settled before a reset", run: func(h *history) {
+			h.settledAndReset()
+			h.k.deleted(thePart, 0, 2, true)
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRetention, Partition: thePart, From: 1, Count: 1})
+		}},
+		{name: "an alarm of what was settled before a reset", rule: "ALARM", what: "it was settled before", run: func(h *history) {
+			h.settledAndReset()
+			h.k.deleted(thePart, 0, 2, true)
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRetention, Partition: thePart, Count: 2})
 		}},
 		{name: "a start of one's own", rule: "I1", what: "the engine said", run: func(h *history) {
 			p := h.k.groups[0].part(thePart)
