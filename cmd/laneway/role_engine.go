@@ -79,10 +79,9 @@ func (n *node) openEngines(ctx context.Context) error {
 		if !s.embedded() {
 			continue // which may be out of reach for a while
 		}
-		s.listen = n.engineListen(ctx)
-		e, err := openEngine(ctx, s.engineAt)
+		e, err := n.openEmbedded(ctx, s)
 		if err != nil {
-			return fmt.Errorf("%w; where its address is taken, choose another with --listen %s=HOST:PORT", err, listenNATS)
+			return err
 		}
 		s.set(e)
 		address, _, _ := strings.Cut(strings.TrimPrefix(e.URL(), "nats://"), "?")
@@ -91,22 +90,40 @@ func (n *node) openEngines(ctx context.Context) error {
 	return nil
 }
 
-// engineListen is where the embedded engine listens: where it was told to, or else at the
-// usual address if that is free.
-func (n *node) engineListen(ctx context.Context) string {
-	if at := n.cfg.Listen[listenNATS]; at != "" {
-		return at
+// openEmbedded opens the embedded engine: it listens where it was told to, or else at the
+// usual address if that is free, and anywhere if it is not.
+func (n *node) openEmbedded(ctx context.Context, s *servedEngine) (engine, error) {
+	s.listen = n.cfg.Listen[listenNATS]
+	told := s.listen != ""
+	if !told {
+		s.listen = defaultNATS
+		if taken(ctx, defaultNATS) {
+			s.listen = n.anyAddress(ctx)
+		}
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", defaultNATS)
-	if err == nil {
-		_ = l.Close()
-		return defaultNATS
+	e, err := openEngine(ctx, s.engineAt)
+	if err != nil && s.listen == defaultNATS && !told && taken(ctx, defaultNATS) { // by another one that starts just now
+		s.listen = n.anyAddress(ctx)
+		e, err = openEngine(ctx, s.engineAt)
 	}
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		return defaultNATS // where opening it tells what is wrong
+	if err != nil {
+		return nil, fmt.Errorf("%w; where its address is taken, choose another with --listen %s=HOST:PORT", err, listenNATS)
 	}
+	return e, nil
+}
+
+func (n *node) anyAddress(ctx context.Context) string {
 	n.log.WarnContext(ctx, "the usual address of the message engine is taken: it listens on a free port", telemetry.KeyRole, roleEngine, telemetry.KeyAddress, defaultNATS)
 	return "127.0.0.1:0"
+}
+
+// taken reports whether something listens at an address already.
+func taken(ctx context.Context, address string) bool {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err == nil {
+		_ = l.Close()
+	}
+	return errors.Is(err, syscall.EADDRINUSE)
 }
 
 // addEngines adds the part that keeps the engines in the registry.
