@@ -79,7 +79,8 @@ const (
 	BuryStrictUnknown BuryReason = "strict-lane-unknown"
 )
 
-// Resolve asks the caller to turn a group's start into an offset, and answer by [Resolved].
+// Resolve asks the caller to turn a start into an offset, and answer by [Resolved]: that of a
+// new group, or of a reset, an offset which the log may not have (any more, or yet).
 type Resolve struct {
 	Partition Partition
 	Start     Start

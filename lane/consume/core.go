@@ -386,7 +386,7 @@ func (c *Core) resolved(e *Resolved) *partition {
 		return &c.nowhere
 	}
 	start := e.Offset
-	p.start, p.epoch, p.resolving = &start, e.Epoch, false
+	p.start, p.startOf, p.epoch, p.resolving = &start, p.asked, e.Epoch, false
 	p.look = true
 	return p
 }

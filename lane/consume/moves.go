@@ -250,8 +250,13 @@ func (b *draft) take(cursor, to lane.Name, from Holder, why Why) {
 	b.record().setHolder(cursor, Holder{Session: b.c.session, Lane: to})
 	b.move(Move{Kind: Take, Cursor: cursor, Lane: to, Why: why})
 	b.write.Read = append(b.write.Read, cursor)
-	if !from.None() && from.Session != b.c.session && !slices.Contains(b.write.Gone, from.Session) {
-		b.write.Gone = append(b.write.Gone, from.Session)
+	b.gone(from)
+}
+
+// gone lets the write take place only if a holder's session has ended.
+func (b *draft) gone(h Holder) {
+	if !h.None() && h.Session != b.c.session && !slices.Contains(b.write.Gone, h.Session) {
+		b.write.Gone = append(b.write.Gone, h.Session)
 	}
 }
 
@@ -388,11 +393,7 @@ func (c *Core) create(p *partition) {
 	if p.retry || p.topic.Partitions > 0 && p.id.Index >= p.topic.Partitions {
 		start, why = Start{}, WhyNewPart
 	}
-	if p.start == nil {
-		if !p.resolving {
-			p.resolving = true
-			c.emit(&Resolve{Partition: p.id, Start: start})
-		}
+	if !c.knowsStart(p, start, "") {
 		return
 	}
 	c.propose(p, &Write{
@@ -402,6 +403,19 @@ func (c *Core) create(p *partition) {
 		Read:   []lane.Name{Main},
 		Moves:  []Move{{Kind: Create, Cursor: Main, Why: why}, {Kind: Take, Cursor: Main, Why: WhyFree}},
 	})
+}
+
+// knowsStart reports whether the engine has said where a start is in its log, and asks it if
+// not. The answer has no name, so there is one question at a time.
+func (c *Core) knowsStart(p *partition, start Start, reset string) bool {
+	if p.start != nil && p.startOf == reset {
+		return true
+	}
+	if !p.resolving {
+		p.resolving, p.asked = true, reset
+		c.emit(&Resolve{Partition: p.id, Start: start})
+	}
+	return false
 }
 
 // resets reports whether a reset of a partition is asked for and not done.
@@ -416,33 +430,30 @@ func (c *Core) resets(p *partition) bool {
 
 // rewind lets main begin elsewhere, and takes all colors back into it: what they had is what
 // the reset says now. It waits until nobody runs a color and nothing of main is in flight,
-// and reports whether the write is ready.
+// then asks the engine how far the log goes, since what was read last may be old, and reports
+// whether the write is ready.
 func (c *Core) rewind(b *draft) bool {
 	p, r := b.p, b.p.main
-	if r == nil || r.stopping || r.session != c.session || len(p.colors) > 0 || r.flight.out > 0 && !r.cut {
+	colors := slices.Sorted(maps.Keys(p.record.Colors))
+	if r == nil || r.stopping || r.session != c.session || len(p.colors) > 0 || r.flight.out > 0 && !r.cut ||
+		slices.ContainsFunc(colors, func(color lane.Name) bool { return !c.free(p, p.record.Colors[color].Holder) }) {
+		p.start = nil // it would be old by then
 		return false
 	}
-	colors := slices.Sorted(maps.Keys(p.record.Colors))
-	for _, color := range colors {
-		h := p.record.Colors[color].Holder
-		if !c.free(p, h) {
-			return false
-		}
-		if !h.None() && h.Session != c.session && !slices.Contains(b.write.Gone, h.Session) {
-			b.write.Gone = append(b.write.Gone, h.Session)
-		}
+	to := c.view.Group.Reset
+	if !c.knowsStart(p, Start{Kind: StartOffset, Offset: to.Offsets[p.id]}, to.ID) {
+		return false
 	}
+	at := *p.start
+	p.start = nil // another write asks anew
 	rec := b.record()
+	for _, color := range colors {
+		b.gone(p.record.Colors[color].Holder)
+	}
 	for _, color := range colors[:min(len(colors), maxMoves)] { // what stays is written over by a split
 		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color})
 	}
-	to := c.view.Group.Reset
-	at := to.Offsets[p.id]
-	if p.bounds != (Bounds{}) {
-		at = min(max(at, p.bounds.First), p.bounds.End)
-		rec.Epoch = p.bounds.Epoch
-	}
-	rec.Colors, rec.Reset = nil, to.ID
+	rec.Colors, rec.Epoch, rec.Reset = nil, p.epoch, to.ID
 	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: Main, Note: &Note{Pos: at}, Compare: true, IfRevision: r.noteRev})
 	b.write.Read = append(b.write.Read, Main)
 	b.move(Move{Kind: Rewind, Cursor: Main, From: at, Why: WhyReset})

@@ -27,9 +27,11 @@ type partition struct {
 	barren bool
 
 	behind    bool   // a holder is not in the view, which is older than the record
-	start     *int64 // where main begins if there is no record yet
+	start     *int64 // where main begins by what the engine said
 	epoch     string
-	resolving bool
+	startOf   string // the reset that start is of; empty: it is the group's start
+	asked     string // the reset that the engine is asked about
+	resolving bool   // the engine is asked
 
 	bounds    Bounds    // as the last fetch showed them
 	at        lane.Name // the color that main waits at; zero: none

@@ -496,9 +496,16 @@ func (p *checkPart) cursors() []lane.Name {
 	return append(all, slices.Sorted(maps.Keys(p.record.Colors))...)
 }
 
-// resolving and resolved are told of a start that is turned into an offset.
-func (k *checker) resolving(a *actor, r consume.Resolve) {
+// resolving and resolved are told of a start that is turned into an offset: one of a group, or
+// of a reset that it reports.
+func (k *checker) resolving(a *actor, r consume.Resolve) (reset bool) {
 	g := k.groups[a.group]
+	if a.view != nil && a.view.Group.Reset != nil && g.part(r.Partition).record != nil {
+		at, named := a.view.Group.Reset.Offsets[r.Partition]
+		if named && r.Start == (consume.Start{Kind: consume.StartOffset, Offset: at}) {
+			return true
+		}
+	}
 	want := g.cfg.Start
 	for _, t := range g.cfg.Topics {
 		if r.Partition.Topic == t.Retry || r.Partition.Topic == t.Name && r.Partition.Index >= t.Partitions {
@@ -508,6 +515,7 @@ func (k *checker) resolving(a *actor, r consume.Resolve) {
 	if r.Start != want {
 		k.fail("I1", "%s lets %s begin at %+v, not at %+v", a.name, r.Partition, r.Start, want)
 	}
+	return false
 }
 
 func (k *checker) resolved(group int, id consume.Partition, offset int64) {

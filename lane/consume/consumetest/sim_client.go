@@ -217,8 +217,8 @@ func (cl *client) arm(t consume.Timer, after time.Duration) {
 
 func (cl *client) resolve(r consume.Resolve) {
 	w := cl.p.w
-	w.check.resolving(cl.by, r)
-	if f := startFeature(r.Start.Kind); f != "" {
+	reset := w.check.resolving(cl.by, r)
+	if f := startFeature(r.Start.Kind); f != "" && !reset {
 		w.feature(f)
 	}
 	inc := cl.p.inc

@@ -25,7 +25,7 @@ type process struct {
 	session string
 	members []consume.Member
 
-	held    map[string]bool // writes, answers, views, records, reads
+	held    map[string]bool // writes, answers, views, records, reads, bounds
 	writes  []*consume.Write
 	answers []consume.Answered
 	late    []*consume.Write // under way though nobody waits for the answer any more
@@ -178,7 +178,7 @@ func (p *process) do(verb string, args []string) error {
 }
 
 // kinds of what can be held back.
-var holdable = []string{"writes", "answers", "views", "records", "reads"}
+var holdable = []string{"writes", "answers", "views", "records", "reads", "bounds"}
 
 func (p *process) hold(what string, on bool) error {
 	if what == "all" {
@@ -350,7 +350,7 @@ func (p *process) move() bool {
 			return true
 		}
 	}
-	if len(p.resolve) > 0 {
+	if len(p.resolve) > 0 && !p.held["bounds"] {
 		return p.resolved()
 	}
 	reach := func(kind string) bool { return !p.cut && !p.held[kind] }
@@ -397,8 +397,12 @@ func (p *process) resolved() bool {
 		return true
 	}
 	at := b.First
-	if r.Start.Kind == consume.StartLatest {
+	switch r.Start.Kind {
+	case consume.StartLatest:
 		at = b.End
+	case consume.StartOffset:
+		at = min(max(r.Start.Offset, b.First), b.End)
+	case consume.StartEarliest, consume.StartTime:
 	}
 	p.step(&consume.Resolved{Partition: r.Partition, Offset: at, Epoch: b.Epoch})
 	return true
