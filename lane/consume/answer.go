@@ -86,6 +86,11 @@ func (c *Core) showsMove(p *partition, w *Write, rec *Record, m Move) bool {
 	h, there := rec.Holder(m.Cursor)
 	switch m.Kind {
 	case Take:
+		if p.record != nil {
+			if before, _ := p.record.Holder(m.Cursor); h == before {
+				return false // it was named before: that proves nothing
+			}
+		}
 		return h == Holder{Session: w.Session, Lane: m.Lane}
 	case Release:
 		before, _ := p.record.Holder(m.Cursor)

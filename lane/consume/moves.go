@@ -185,19 +185,20 @@ func (c *Core) releases(b *draft) {
 func (c *Core) takes(b *draft) {
 	p := b.p
 	c.renew(b)
-	if h := p.record.Main; p.main == nil && !b.full() && c.free(p, h) && c.mine(p, Main) {
+	c.resumes(b)
+	if h := p.record.Main; p.main == nil && !b.full() && c.takeable(p, h) && c.mine(p, Main) {
 		why := WhyFree
 		switch {
 		case !p.aud.baseline():
 			why = WhyCaretaker
 		case !h.None():
-			why = c.whyNot(h)
+			why = WhyGone
 		}
 		b.take(Main, lane.Baseline, h, why)
 	}
 	for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
 		h := p.record.Colors[color].Holder
-		if b.full() || p.resetting || p.run(color) != nil || !c.free(p, h) {
+		if b.full() || p.resetting || p.run(color) != nil || !c.takeable(p, h) {
 			continue
 		}
 		o := p.aud.owner(color)
@@ -213,18 +214,25 @@ func (c *Core) takes(b *draft) {
 		case o.Dead:
 			why = WhyStrictEnded
 		case !h.None():
-			why = c.whyNot(h)
+			why = WhyGone
 		}
 		b.take(color, o.Lane, h, why)
 	}
 }
 
-// whyNot says why a holder that is named does not count.
-func (c *Core) whyNot(h Holder) Why {
-	if h.Session == c.session {
-		return WhyNotRun
+// resumes takes, as they are named, the cursors that name this session and are not run here: a
+// Core before this one did not give them up. Nobody else can take them while the session
+// lives, so those that others should run are given up next, with what their notes say.
+func (c *Core) resumes(b *draft) {
+	resume := func(cursor lane.Name, h Holder) {
+		if h.Session == c.session && b.p.run(cursor) == nil && !b.full() {
+			b.take(cursor, h.Lane, h, WhyNotRun)
+		}
 	}
-	return WhyGone
+	resume(Main, b.p.record.Main)
+	for _, color := range slices.Sorted(maps.Keys(b.p.record.Colors)) {
+		resume(color, b.p.record.Colors[color].Holder)
+	}
 }
 
 // renew takes under the present session what this process runs under one that it lost. The
@@ -260,11 +268,15 @@ func (b *draft) gone(h Holder) {
 	}
 }
 
-// free reports whether a cursor that has no run here may be taken from this holder: there is
-// none, or its session is gone from the registry, or it is this process, which does not know
-// of it: nobody else runs it either.
+// free reports whether nobody else runs a cursor that has no run here and this holder: there is
+// none, or its session is gone from the registry, or it is this process, which does not run it.
 func (c *Core) free(p *partition, h Holder) bool {
-	return h.None() || h.Session == c.session || !p.barren && c.gone(p, h.Session)
+	return h.Session == c.session || c.takeable(p, h)
+}
+
+// takeable reports whether a cursor may be taken from a holder that is another process, or none.
+func (c *Core) takeable(p *partition, h Holder) bool {
+	return h.None() || h.Session != c.session && !p.barren && c.gone(p, h.Session)
 }
 
 // gone reports whether a session that a record names has ended. A view that is older than

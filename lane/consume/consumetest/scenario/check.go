@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -81,6 +82,12 @@ func (v *invariants) log(p consume.Partition) []*consume.Message {
 // lost: a process is lost, or may be. What it has given out may be given out again.
 func (v *invariants) lost(p *process) {
 	v.zombies[p.session] = true
+	v.ended(p)
+}
+
+// ended: what a process ran is over, and what it had in flight is lost.
+func (v *invariants) ended(p *process) {
+	maps.DeleteFunc(v.terms, func(t term, _ int64) bool { return t.session == p.session })
 	for _, f := range v.fates {
 		if f.by == p.session {
 			f.freed, f.out = true, false

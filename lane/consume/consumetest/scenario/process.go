@@ -147,6 +147,8 @@ func (p *process) do(verb string, args []string) error {
 			p.step(&consume.Left{Member: m.ID})
 		}
 		p.step(&consume.Stop{})
+	case "rerun":
+		return p.rerun()
 	case "pause": // as by SIGSTOP
 		return p.hold("all", true)
 	case "crash":
@@ -173,6 +175,33 @@ func (p *process) do(verb string, args []string) error {
 		return p.consumer(verb, args)
 	default:
 		return errCommand
+	}
+	return nil
+}
+
+// rerun begins anew under the same session: what ran before was closed before it had given
+// everything up.
+func (p *process) rerun() error {
+	core, err := consume.NewCore(p.w.cfg)
+	if err != nil {
+		return err
+	}
+	p.w.check.ended(p)
+	p.core = core
+	p.late, p.writes, p.answers, p.reads, p.out = append(p.late, p.writes...), nil, nil, nil, nil
+	p.told, p.counted, p.viewed = map[consume.Partition]uint64{}, map[string]int32{}, 0
+	p.timers, p.resolve = map[consume.Timer]bool{}, nil
+	members := p.members
+	p.members = nil
+	for _, m := range members {
+		p.w.registry.Leave(p.w.cfg.Group, m.ID, 0)
+		if err := p.join(m.Lane, m.Topics); err != nil {
+			return err
+		}
+	}
+	p.step(&consume.Opened{Session: p.session})
+	for _, m := range p.members {
+		p.step(&consume.Joined{Member: m})
 	}
 	return nil
 }
