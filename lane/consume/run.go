@@ -19,6 +19,7 @@ type run struct {
 	pos    int64   // the next offset neither handed to a consumer nor skipped
 	seen   int64   // the first offset that no fetch has examined
 	redo   []int64 // what the note left and was not fetched again yet, ascending, below pos
+	gave   bool    // some of what was left is waited for no longer, of which others were not told
 	flight flight
 
 	buf      []*Message // fetched and not used
@@ -185,6 +186,16 @@ func (c *Core) lostLeft(r *run, n int) {
 		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(to)})
 		r.redo, n = r.redo[to:], n-to
 		r.changed = true
+		r.knowsLeft()
+	}
+}
+
+// knowsLeft goes on with what waits until all that was left is known: an ordered split, and
+// the colors that are run for the baseline.
+func (r *run) knowsLeft() {
+	if len(r.redo) == 0 {
+		r.gave = true
+		r.p.look = r.p.look || r.p.deferred
 	}
 }
 
@@ -221,7 +232,8 @@ func (c *Core) advance(r *run) {
 	if r.cursor != Main {
 		return
 	}
-	if r.pos != before {
+	if r.pos != before || r.gave {
+		r.gave = false
 		c.mainMoved(r.p)
 	}
 	c.watchStall(r.p)
@@ -331,6 +343,7 @@ func (c *Core) useLeft(r *run, m *Message) {
 	}
 	r.redo = r.redo[1:]
 	r.flight.add(item{offset: m.Offset, msg: m, state: itemAgain, redelivered: true})
+	r.knowsLeft()
 	c.again(r)
 }
 
@@ -426,6 +439,7 @@ func (c *Core) give(r *run, it *item, o Owner) bool {
 	if !c.canGive(r, m.Color, o) {
 		return false
 	}
+	r.gave = r.gave || it.state == itemAgain
 	if r.lane == lane.Baseline && strict(m.Color) {
 		r.flight.set(it, itemStoring)
 		why := BuryStrictEnded
