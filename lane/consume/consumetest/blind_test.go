@@ -146,6 +146,7 @@ func TestBlindToAFeature(t *testing.T) {
 		{"no reset", func(p *plan) {
 			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opReset })
 		}, []string{"move reset: reset", "move release: reset"}},
+		{"no news are told at once", func(p *plan) { p.alone = true }, []string{string(FeatureSeveral), string(FeatureAnswers)}},
 		{"no grace", func(p *plan) { p.graceless = true }, []string{string(FeatureGrace)}},
 		{"nobody stops", func(p *plan) {
 			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opStop })

@@ -550,6 +550,10 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 			}
 			a.again(&id, now)
 		}
+	case *consume.Several:
+		for _, one := range e.Events {
+			k.told(a, now, one)
+		}
 	case *consume.Recorded:
 		a.learned[e.Partition] = max(a.learned[e.Partition], e.Revision)
 	case *consume.Viewed:

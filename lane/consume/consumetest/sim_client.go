@@ -19,7 +19,8 @@ type client struct {
 	timers  map[consume.Timer]int
 	armed   int
 	stopped bool
-	hands   []*hand // messages that are with consumers
+	hands   []*hand         // messages that are with consumers
+	mail    []consume.Event // news of the registry that it was not told of yet
 	writes  []*sentWrite
 	// fickle are writes that were refused after a doubt though no revision had changed: a
 	// copy that is under way may still take place, once a session has ended. Only these may
@@ -98,6 +99,7 @@ func (cl *client) join(m consume.Member) {
 	if cl.p.stopping {
 		return
 	}
+	cl.read()
 	cl.p.checkClock() // what comes of that is for the members that there were
 	cl.members = append(slices.DeleteFunc(cl.members, func(o consume.Member) bool { return o.ID == m.ID }), m)
 	cl.by.members = cl.members
@@ -109,6 +111,7 @@ func (cl *client) join(m consume.Member) {
 }
 
 func (cl *client) leave(id string) {
+	cl.read()
 	cl.p.checkClock()
 	cl.members = slices.DeleteFunc(slices.Clone(cl.members), func(o consume.Member) bool { return o.ID == id })
 	cl.by.members = cl.members
@@ -127,8 +130,46 @@ func (cl *client) step(e consume.Event) {
 	if cl.stopped || cl.p.w.failed() {
 		return
 	}
+	cl.read()
 	cl.p.checkClock()
 	cl.raw(e)
+}
+
+// tell tells a Core of news of the registry: one by one, or a little later and at once with
+// what has come by then, as a process does that reads all that there is. They stay in order.
+func (cl *client) tell(news ...consume.Event) {
+	if cl.p.w.plan.alone || len(cl.mail) == 0 && cl.p.net.n(2) == 0 {
+		for _, e := range news {
+			cl.step(e)
+		}
+		return
+	}
+	if len(cl.mail) == 0 {
+		cl.p.later(cl.p.net.between(0, 20*time.Millisecond), cl.read)
+	}
+	cl.mail = append(cl.mail, news...)
+}
+
+// read tells a Core at once of all news that have come.
+func (cl *client) read() {
+	news := cl.mail
+	switch cl.mail = nil; len(news) {
+	case 0:
+	case 1:
+		cl.step(news[0])
+	default:
+		cl.p.w.feature(FeatureSeveral)
+		answers := 0
+		for _, e := range news {
+			if _, is := e.(*consume.Answered); is {
+				answers++
+			}
+		}
+		if answers > 1 {
+			cl.p.w.feature(FeatureAnswers)
+		}
+		cl.step(&consume.Several{Events: news})
+	}
 }
 
 func (cl *client) raw(e consume.Event) {
@@ -302,7 +343,7 @@ func (cl *client) send(s *sentWrite) {
 		} else {
 			s.doubt = true
 		}
-		cl.step(&consume.Answered{Write: wr.ID, Answer: *a})
+		cl.tell(&consume.Answered{Write: wr.ID, Answer: *a})
 	})
 }
 
@@ -349,18 +390,20 @@ func (cl *client) watch() {
 
 func (cl *client) see(v *consume.View, stored []consume.Stored, same bool) {
 	first := cl.p.net.n(2) == 0
+	var news []consume.Event
 	if first && !same {
-		cl.step(&consume.Viewed{View: v})
+		news = append(news, &consume.Viewed{View: v})
 	}
 	for _, s := range stored {
-		cl.step(&consume.Recorded{Stored: s})
+		news = append(news, &consume.Recorded{Stored: s})
 	}
 	switch {
 	case same:
-		cl.step(&consume.Reached{Revision: v.Revision})
+		news = append(news, &consume.Reached{Revision: v.Revision})
 	case !first:
-		cl.step(&consume.Viewed{View: v})
+		news = append(news, &consume.Viewed{View: v})
 	}
+	cl.tell(news...)
 	cl.watching = false
 	if cl.dirty {
 		cl.watch()

@@ -33,6 +33,8 @@ const (
 	FeatureOffset      Feature = "start at an offset"
 	FeatureBareEnd     Feature = "end without a baseline"
 	FeatureDownInEnd   Feature = "end with a process down"
+	FeatureSeveral     Feature = "news of the registry told at once"
+	FeatureAnswers     Feature = "answers told at once"
 	FeatureProbe       Feature = "probe beside a stuck lane"
 	FeatureLostProbe   Feature = "probe without the registry"
 	FeatureLost        Feature = "dispatch without the registry"
@@ -44,7 +46,7 @@ func Features() []Feature {
 		FeatureStrict, FeatureNoLane, FeatureParent, FeatureOrdered, FeatureSecondGroup, FeatureSecondTopic, FeatureRetry,
 		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureFailed,
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
-		FeatureProbe, FeatureLostProbe, FeatureLost,
+		FeatureSeveral, FeatureAnswers, FeatureProbe, FeatureLostProbe, FeatureLost,
 	}
 }
 

@@ -78,6 +78,7 @@ type plan struct {
 	gaps      int           // in a thousand: an offset is passed over
 	dedups    bool          // the engine knows a copy of an appended message
 	bareEnd   bool          // nobody sees to it that the baseline has a member in the end
+	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
 	downInEnd bool          // processes that are down stay so, as long as one is up
 }

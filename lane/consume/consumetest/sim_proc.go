@@ -198,6 +198,7 @@ func (p *process) opened(id string, lease time.Duration) {
 		p.w.check.session(cl.by, id)
 	}
 	for _, cl := range p.clients {
+		cl.read()
 		cl.raw(&consume.Opened{Session: id})
 	}
 	p.watchLease()
@@ -262,8 +263,16 @@ func (p *process) reread(then func()) {
 		}
 		all, _ := result.([][]consume.Stored)
 		for i, cl := range p.clients {
+			cl.read()
+			var news []consume.Event
 			for _, s := range all[i] {
-				cl.raw(&consume.Recorded{Stored: s, Fresh: true})
+				news = append(news, &consume.Recorded{Stored: s, Fresh: true})
+			}
+			if len(news) > 1 && !p.w.plan.alone && p.net.n(2) == 0 {
+				news = []consume.Event{&consume.Several{Events: news}}
+			}
+			for _, e := range news {
+				cl.raw(e)
 			}
 		}
 		then()

@@ -98,6 +98,12 @@ func describeEvent(e consume.Event) string {
 	switch e := e.(type) {
 	case *consume.Opened:
 		return "opened " + e.Session
+	case *consume.Several:
+		var all []string
+		for _, one := range e.Events {
+			all = append(all, describeEvent(one))
+		}
+		return strings.Join(all, "; ")
 	case *consume.LeaseLost:
 		return "lease lost"
 	case *consume.Joined:
