@@ -25,7 +25,8 @@ import (
 // to be in force on one site. It is a time because there is no event to wait for. The
 // registry has the change when drain returns, but who routes by it tells how far its view
 // is only with its next renewal, seconds later, and one that is cut off never does; a
-// request that was given the instance just before is on its way in any case.
+// request that was given the instance just before is on its way in any case. Nobody
+// chooses a process that does not listen, and so it is not waited for there.
 const settle = 200 * time.Millisecond
 
 // outputGrace is how long output is read on once all of the group have ended.
@@ -290,7 +291,7 @@ func (s *supervisor) stop(sig syscall.Signal, drain time.Duration) {
 }
 
 // withdraw takes the instance out of the choice. True: somebody may have chosen it
-// until now.
+// until now, which nobody has where it does not listen.
 func (s *supervisor) withdraw(joining *joining) bool {
 	if joining != nil {
 		// The registry may have the instance already, and requests go to it.
@@ -306,9 +307,9 @@ func (s *supervisor) withdraw(joining *joining) bool {
 		return false
 	case <-s.registered:
 		s.reg.drain()
-		return true
+		return !s.cfg.NoListen
 	default:
-		return joining != nil
+		return joining != nil && !s.cfg.NoListen
 	}
 }
 
