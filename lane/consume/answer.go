@@ -39,6 +39,9 @@ func (c *Core) answered(e *Answered) *partition {
 		c.refused(p, w, &e.Answer)
 	}
 	c.drop(p, p.record)
+	if c.lost {
+		p.runs(c.keep)
+	}
 	c.rebalance = c.rebalance || p.revision != before
 	return p
 }

@@ -246,16 +246,20 @@ func (c *Core) leaseLost() {
 	c.lost = true
 	c.alarm(Alarm{Kind: AlarmRegistry})
 	for _, p := range c.parts {
-		p.fresh = false
+		p.fresh, p.resetting = false, false
 		p.runs(c.keep)
 	}
 }
 
-// keep lets a run go on that waits to be given up, when nobody can take it for now.
+// keep lets a run go on that waits to be given up or set back, when nobody can take it for now.
 func (c *Core) keep(r *run) {
-	if r.stopping && !r.cut && !c.stopping && !r.p.concerns(r.cursor, Release) {
-		r.stopping = false
-		c.disarm(r)
+	if c.stopping || r.p.concerns(r.cursor, Release) || r.p.concerns(Main, Rewind) {
+		return // it may be somebody else's, or begin elsewhere
+	}
+	r.stopping = false
+	c.disarm(r)
+	if r.cut {
+		c.resume(r)
 	}
 }
 

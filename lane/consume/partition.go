@@ -200,8 +200,8 @@ func (c *Core) end(r *run, why Why) {
 	p.look = true
 }
 
-// resume lets a run go on that was cut for a reset which was called off: what its consumers
-// had is handed out again.
+// resume lets a run go on that was cut, since it is not given up or set back for now: what its
+// consumers had is handed out again.
 func (c *Core) resume(r *run) {
 	delete(c.runs, r.id)
 	c.ids++

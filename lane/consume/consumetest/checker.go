@@ -128,11 +128,12 @@ type term struct {
 // fate is what became of one message in one group.
 type fate struct {
 	msg     *consume.Message
-	n       int  // how often a holder dispatched it
-	earlier bool // it was settled, and noted, before the last reset
-	permit  bool // it may be dispatched by a holder
-	back    bool // its consumer gave it back
-	loose   bool // freed by a loss and not dispatched since
+	n       int   // how often a holder dispatched it
+	earlier bool  // it was settled, and noted, before the last reset
+	permit  bool  // it may be dispatched by a holder
+	back    bool  // its consumer gave it back
+	cut     *term // in which it was taken from a consumer that outlasted its time
+	loose   bool  // freed by a loss and not dispatched since
 	settled bool
 	gone    bool // deleted, or before the group's start
 	unread  bool // it was deleted by retention
@@ -671,7 +672,7 @@ func (k *checker) withdrawn(a *actor, now time.Duration, run uint64, in int) {
 				continue
 			}
 			if !h.zombie && now-h.at >= p.g.cfg.HandoverTimeout {
-				f.permit = true
+				f.permit, f.cut = true, p.termOf(a, a.cursors[run])
 			}
 			h.state = cut
 		}

@@ -165,7 +165,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 			return // below from
 		}
 		had := slices.ContainsFunc(f.hands, func(h handed) bool { return h.by == a && h.run == d.Run })
-		if t := p.termOf(a, consume.Main); had || f.back || t != nil && f.msg.Offset < t.from {
+		if t := p.termOf(a, consume.Main); had || f.back || t != nil && (f.msg.Offset < t.from || f.cut == t) {
 			return // main had it before and has it still, whoever owns the color now
 		}
 	}
@@ -308,7 +308,7 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 		k.alone(a, p, f, d)
 	}
 	f.n++
-	f.permit, f.back, f.loose = false, false, false
+	f.permit, f.back, f.loose, f.cut = false, false, false, nil
 }
 
 // reason checks that what a dispatch says of itself is so.
@@ -348,6 +348,7 @@ func (k *checker) window(a *actor, p *checkPart, d *consume.Dispatch) {
 // within one holder's time.
 func (k *checker) order(a *actor, p *checkPart, f *fate, d *consume.Dispatch, t *term) {
 	color, offset := f.msg.Color, f.msg.Offset
+	back := f.back || f.cut == t // a holder that was to give the cursor up, and need not for now, gives it out again
 	if top, any := p.first[color]; f.n == 0 {
 		if any && offset < top {
 			k.fail("I4", "%s dispatches %s for the first time, after %d of that color", a.name, describe(f.msg), top)
@@ -360,7 +361,7 @@ func (k *checker) order(a *actor, p *checkPart, f *fate, d *consume.Dispatch, t 
 		}
 	}
 	last, any := t.last[color]
-	if any && offset <= last && !f.back {
+	if any && offset <= last && !back {
 		k.fail("I4", "%s dispatches %s after %d of that color", a.name, describe(f.msg), last)
 	}
 	if !any || offset > last {
@@ -502,7 +503,7 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		k.fail("I3", "%s buries %s, which is with somebody already (%s)", a.name, describe(f.msg), describeHands(f))
 		return
 	case !zombie:
-		f.permit, f.back, f.loose = false, false, false
+		f.permit, f.back, f.loose, f.cut = false, false, false, nil
 		f.n++
 		p.first[color] = max(p.first[color], f.msg.Offset)
 	}

@@ -221,9 +221,6 @@ func (w *world) goes(cl *client, p *checkPart) bool {
 		a.view == nil || a.view.Group.Paused || !slices.Contains(a.sessions, p.record.Main.Session) || !a.reads(lane.Baseline, topic) {
 		return false
 	}
-	if slices.ContainsFunc(cl.writes, func(s *sentWrite) bool { return s.w.Partition == p.id && len(s.w.Moves) > 0 }) {
-		return false // it may have given main up
-	}
-	r := a.view.Group.Reset
-	return r == nil || r.ID == p.record.Reset
+	// With a move under way it may have given main up, or set it back.
+	return !slices.ContainsFunc(cl.writes, func(s *sentWrite) bool { return s.w.Partition == p.id && len(s.w.Moves) > 0 })
 }
