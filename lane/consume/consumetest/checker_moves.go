@@ -47,7 +47,7 @@ func (k *checker) landed(l landing) {
 			f.earlier = f.settled && noted[i]
 		}
 		k.emptied(p, &l)
-		k.rewound(p)
+		k.rewound(p, l.by)
 	} else if before != nil {
 		k.writers(p, &l, before, oldNotes)
 	}
@@ -134,8 +134,9 @@ func (k *checker) emptied(p *checkPart, l *landing) {
 	}
 }
 
-// rewound begins the history of a partition anew.
-func (k *checker) rewound(p *checkPart) {
+// rewound begins the history of a partition anew. Of what is with consumers the writer hears
+// nothing more; somebody else who has some was cut off before, and goes on until it learns of that.
+func (k *checker) rewound(p *checkPart, by *actor) {
 	n := p.notes[consume.Main]
 	if n == nil || len(n.Left) > 0 || len(p.record.Colors) > 0 {
 		k.fail("NOTE", "%s: a reset leaves %s and main's note %s", p.name(), describeRecord(p.record), describeNote(n))
@@ -151,9 +152,14 @@ func (k *checker) rewound(p *checkPart) {
 		clear(t.last)
 	}
 	for _, f := range p.messages {
-		for i := range f.hands { // whoever has it still was cut off
-			if h := &f.hands[i]; h.state == inFlight || h.state == storing {
+		for i := range f.hands {
+			h := &f.hands[i]
+			switch {
+			case h.state != inFlight && h.state != storing:
+			case h.by == by:
 				h.state = cut
+			default:
+				h.zombie = true
 			}
 		}
 		if f.msg.Offset < p.start {

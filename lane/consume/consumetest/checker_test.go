@@ -161,6 +161,21 @@ func (h *history) settledAndReset() {
 	h.k.groups[0].part(thePart).rewind = 1
 }
 
+// cutOffByReset lets q take main from p, which has a message in flight, and reset it. It gives
+// the run, which is the next one's, too.
+func (h *history) cutOffByReset() uint64 {
+	h.append("")
+	run := h.hand(h.p, lane.Baseline, lane.Baseline, 0, false)
+	h.k.told(h.p, 0, &consume.LeaseLost{})
+	h.lose(h.p)
+	h.land(h.q, record(h.q), nil)
+	r := record(h.q)
+	r.Reset = "r1"
+	h.land(h.q, r, map[lane.Name]*consume.Note{consume.Main: noteOf(0)})
+	h.runs--
+	return run
+}
+
 // lose ends a session.
 func (h *history) lose(a *actor) {
 	s := a.sessions[len(a.sessions)-1]
@@ -332,6 +347,20 @@ func TestCheckerSees(t *testing.T) {
 			h.hand(h.p, base, base, 0, false)
 			h.runs--
 			h.hand(h.p, base, base, 0, false)
+		}},
+		{name: "cut off by a reset, and given back", run: func(h *history) {
+			h.k.told(h.p, 0, &consume.Returned{Run: h.cutOffByReset(), Offset: 0})
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "cut off by a reset, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
+			h.cutOffByReset()
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "cut off by a reset, given back, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
+			h.k.told(h.p, 0, &consume.Returned{Run: h.cutOffByReset(), Offset: 0})
+			h.hand(h.p, base, base, 0, true)
+			h.runs--
+			h.hand(h.p, base, base, 0, true)
 		}},
 		{name: "cut off, and told", rule: "I3", what: "it knows", run: func(h *history) {
 			h.append("", "")
