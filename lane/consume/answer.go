@@ -1,6 +1,8 @@
 package consume
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -226,29 +228,44 @@ func (c *Core) armNote() {
 // to the next round.
 func (c *Core) noteRound() {
 	c.noting = false
+	c.ids++ // the round's
 	moving := 0
 	for _, p := range c.parts {
-		moving += c.notePartition(p)
+		p.runs(func(r *run) {
+			if !r.changed || r.session != c.session {
+				return
+			}
+			moving++
+			p.noteDue = true
+			if r.due == 0 {
+				r.due = c.ids
+			}
+		})
+		c.writeNotes(p)
 	}
 	c.noteEvery = min(max(c.cfg.NoteMin, notePerCursor*time.Duration(moving)), c.cfg.NoteMax)
 	c.armNote()
 }
 
-func (c *Core) notePartition(p *partition) (moving int) {
-	var changed []*run
+// writeNotes writes what is due of a partition, those first that wait longest. Where one write
+// is not enough, or another one is under way, the rest follows its answer.
+func (c *Core) writeNotes(p *partition) {
+	if !p.noteDue || p.write != nil || p.halted || c.lost || c.session == "" {
+		return
+	}
+	var due []*run
 	p.runs(func(r *run) {
-		if r.changed && r.session == c.session {
-			changed = append(changed, r)
+		if r.due > 0 && r.changed && r.session == c.session {
+			due = append(due, r)
 		}
 	})
-	if len(changed) == 0 || p.write != nil || p.halted || c.lost || c.session == "" {
-		return len(changed)
+	if p.noteDue = len(due) > maxMoves; len(due) == 0 {
+		return
 	}
+	slices.SortStableFunc(due, func(a, b *run) int { return cmp.Compare(a.due, b.due) })
 	b := draft{c: c, p: p, write: Write{Partition: p.id, Session: c.session, IfRevision: p.revision}}
-	for i := range min(len(changed), maxMoves) { // those that had to wait are first the next time
-		b.note(changed[(p.noted+i)%len(changed)])
+	for _, r := range due[:min(len(due), maxMoves)] {
+		b.note(r)
 	}
-	p.noted += len(b.write.Notes)
 	c.propose(p, &b.write)
-	return len(changed)
 }

@@ -184,6 +184,7 @@ func (c *Core) due(p *partition) {
 			c.advance(r)
 		}
 	}
+	c.writeNotes(p)
 }
 
 // idle reports whether a process that stops has nothing left to give up. What it holds of a

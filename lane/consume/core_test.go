@@ -23,6 +23,8 @@ type rig struct {
 	trace   []string
 	moves   int // of one write, at most
 	out     []*Dispatch
+	hold    bool // writes wait to be proposed
+	writes  []*Propose
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
@@ -106,7 +108,11 @@ func (r *rig) step(e Event) {
 	for _, a := range r.core.Step(e) {
 		switch a := a.(type) {
 		case *Propose:
-			r.propose(a)
+			if r.hold {
+				r.writes = append(r.writes, a)
+			} else {
+				r.propose(a)
+			}
 		case *Fetch:
 			f := *a
 			r.fetches[a.Run] = &f
@@ -118,6 +124,10 @@ func (r *rig) step(e Event) {
 			r.pending = append(r.pending, &Resolved{Partition: a.Partition, Epoch: "e"})
 		}
 	}
+	r.answers()
+}
+
+func (r *rig) answers() {
 	for len(r.pending) > 0 {
 		e := r.pending[0]
 		r.pending = r.pending[1:]

@@ -176,7 +176,7 @@ func ordered(name string) byte {
 	switch name {
 	case "revision", "Revision", "IfRevision", "noteRev", "viewed", "recorded", "lively", "reached":
 		return 'r'
-	case "ids", "id", "ID", "Run", "Write", "asked":
+	case "ids", "id", "ID", "Run", "Write", "asked", "due":
 		return 'i'
 	}
 	return 0
@@ -204,9 +204,6 @@ func (x *canon) number(n uint64, name string) {
 	if k := ordered(name); k != 0 && n != 0 {
 		x.ranks = append(x.ranks, len(x.out))
 		x.kinds = append(x.kinds, k)
-	}
-	if name == "noted" {
-		n %= 2 // which cursor's note is first
 	}
 	x.put(n)
 }

@@ -149,7 +149,7 @@ func (b *draft) move(m Move) { b.write.Moves = append(b.write.Moves, m) }
 // note writes what holds of a run now.
 func (b *draft) note(r *run) {
 	b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: r.cursor, Note: r.note(), Compare: true, IfRevision: r.noteRev})
-	r.changed = false
+	r.changed, r.due = false, 0
 }
 
 // main is the run of main where it may split, merge and take colors for the baseline.

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -52,5 +53,48 @@ func TestWritesAreBounded(t *testing.T) {
 	r.step(&Reached{r.rev}) // with what was written, too
 	if r.moves != maxMoves || r.record.Main.Session != "s1" {
 		t.Errorf("%d moves at once, want %d; main is %+v", r.moves, maxMoves, r.record.Main)
+	}
+}
+
+// TestNotesOfManyCursors: main and 100 colors of one partition have moved. One write of notes
+// follows the other, and those that wait since the first round come before what moved since.
+func TestNotesOfManyCursors(t *testing.T) {
+	r := newRig(t, Config{})
+	r.join("e1", lane.Baseline)
+	var colors []lane.Name
+	for i := range 100 {
+		l := lane.Name(fmt.Sprintf("lane%03d", i))
+		r.join("of "+string(l), l)
+		colors = append(colors, l)
+	}
+	r.append(colors...)
+	r.settleAll()
+	r.hold = true
+	r.step(&Fired{Timer{Kind: TimerNote}})
+	r.append("lane000") // all have examined it
+	r.settleAll()
+	r.step(&Fired{Timer{Kind: TimerNote}})
+	var rounds []int
+	noted := map[lane.Name]int{}
+	for len(r.writes) > 0 {
+		w := r.writes[0]
+		r.writes = nil
+		rounds = append(rounds, len(w.Notes))
+		for _, n := range w.Notes {
+			noted[n.Cursor]++
+		}
+		if len(rounds) == 3 && len(noted) != 101 {
+			t.Errorf("after three writes %d cursors are noted, want all 101: who waited longest is first", len(noted))
+		}
+		r.propose(w)
+		r.answers()
+	}
+	if want := []int{40, 40, 40, 21}; !slices.Equal(rounds, want) {
+		t.Errorf("writes have %v notes, want %v", rounds, want)
+	}
+	for l, s := range r.notes {
+		if s.Note != nil && s.Note.Pos < 100 {
+			t.Errorf("note of %q is %+v", l, s.Note)
+		}
 	}
 }

@@ -43,7 +43,7 @@ type partition struct {
 	halted    bool
 	look      bool // moves may be due
 	room      string
-	noted     int                  // how many notes were written in rounds
+	noteDue   bool                 // notes of runs may be due
 	assigned  map[lane.Name]string // which session is to run a cursor
 }
 

@@ -40,7 +40,8 @@ type run struct {
 
 	noted   Note // as stored
 	noteRev uint64
-	changed bool // pos or what is unsettled, since noted
+	changed bool   // pos or what is unsettled, since noted
+	due     uint64 // the round of notes, by the Core's ids, since which its own waits; 0: none
 }
 
 // base reports whether r runs a color for the baseline, behind main.
@@ -229,11 +230,12 @@ func (c *Core) advance(r *run) {
 	if len(r.buf) == 0 {
 		c.exhausted(r)
 	}
+	gave := r.gave
+	r.gave = false
 	if r.cursor != Main {
 		return
 	}
-	if r.pos != before || r.gave {
-		r.gave = false
+	if r.pos != before || gave {
 		c.mainMoved(r.p)
 	}
 	c.watchStall(r.p)
