@@ -118,6 +118,14 @@ func TestColoringGuide(t *testing.T) {
 		startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, "run", "--service", "hello", "--lane", of, "--instance", name,
 			"--", "sh", "-c", "mkdir -p "+dir+"/"+name+" && cd "+dir+"/"+name+" && echo "+name+" > index.html && exec python3 -m http.server $PORT")
 	}
+	// Until the baseline has an instance the gateway answers in its place, and curl is content.
+	poll(t, 20*time.Second, func() error {
+		out, err := shell(t.Context(), s, dir, "curl -sS http://hello.lane.localhost:7780/")
+		if err == nil && strings.TrimSpace(out) != "base" {
+			err = fmt.Errorf("the baseline answers %q, want base", out)
+		}
+		return err
+	})
 	var rules, lines []string
 	for _, block := range indented(t, "docs/guides/coloring.md", "# Coloring requests") {
 		for _, line := range block {
