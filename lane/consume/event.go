@@ -74,7 +74,9 @@ type Fetched struct {
 	Run    uint64
 	Failed bool
 	// Cached: the batch comes from what was read for another cursor before, so its bounds
-	// may be older than the fetch and are not looked at.
+	// may be older than the fetch and are not looked at. The first fetch of a run that succeeds
+	// is not cached: it shows where the log ends, below which messages may have been dispatched
+	// by a holder that was lost.
 	Cached bool
 	Batch
 }
