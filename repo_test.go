@@ -230,6 +230,49 @@ func TestImportRulesName(t *testing.T) {
 	}
 }
 
+// TestMap compares the map of docs/architecture.md with the packages that there are. A
+// package is named where its folder is: in the first column of a row, or in the text of
+// the row of a folder above it. Those of benchmarks and examples, one as the other, need
+// no names, nor does what is generated.
+func TestMap(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Map\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	quoted := regexp.MustCompile("`([^`]+)`")
+	rows := map[string]string{} // by folder
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`.*?) \| (.*)$`).FindAllStringSubmatch(section, -1) {
+		above := ""
+		for _, name := range quoted.FindAllStringSubmatch(row[1], -1) {
+			folder := strings.TrimSuffix(name[1], "/")
+			if strings.Contains(folder, "/") {
+				above = filepath.Dir(folder)
+			} else if above != "" {
+				folder = above + "/" + folder // beside the one before
+			}
+			rows[folder] = row[2]
+			if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+				t.Errorf("docs/architecture.md has %s in its map, and there is no such folder", folder)
+			}
+		}
+	}
+	for _, p := range localPackages(t) {
+		folder := strings.TrimPrefix(shorten(p.ImportPath), "./")
+		if folder == "." || strings.HasPrefix(folder, "bench/") || strings.HasPrefix(folder, "examples/") || allGenerated(t, p) {
+			continue
+		}
+		_, named := rows[folder]
+		for above := filepath.Dir(folder); above != "." && !named; above = filepath.Dir(above) {
+			named = strings.Contains(rows[above], "`"+strings.TrimPrefix(folder, above+"/")+"`")
+		}
+		if !named {
+			t.Errorf("docs/architecture.md does not name %s in its map", folder)
+		}
+	}
+}
+
 // TestModulesAreTested counts: the packages with tests below each go.mod are all in the
 // workspace's pattern, which is what make race and make test run.
 func TestModulesAreTested(t *testing.T) {
