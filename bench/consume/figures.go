@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"runtime"
-	"slices"
-	"syscall"
 	"time"
+
+	"github.com/laneway-dev/laneway/bench/turns"
 )
 
 // meter measures time and processor time between its begin and its end.
 type meter struct {
 	began time.Time
 	used  int64
+	// failed is why begin could not measure.
+	failed error
 	// settled waits for what goes on when all have been counted; nil: nothing does.
 	settled func() error
 	cost
@@ -25,7 +26,11 @@ type cost struct {
 	cpu  float64 // microseconds of processor time for a message
 }
 
-func (m *meter) begin() { m.began, m.used = time.Now(), processorTime() }
+// begin starts the clock; an error of it is told by end.
+func (m *meter) begin() {
+	m.began = time.Now()
+	m.used, m.failed = turns.ProcessorTime()
+}
 
 func (m *meter) end(messages int64) error {
 	if m.settled != nil {
@@ -34,18 +39,9 @@ func (m *meter) end(messages int64) error {
 		}
 	}
 	m.rate = float64(messages) / time.Since(m.began).Seconds()
-	m.cpu = float64(processorTime()-m.used) / 1000 / float64(messages)
-	return nil
-}
-
-// processorTime is what the process has used so far, in nanoseconds.
-func processorTime() int64 {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	return usage.Utime.Nano() + usage.Stime.Nano()
+	used, err := turns.ProcessorTime()
+	m.cpu = float64(used-m.used) / 1000 / float64(messages)
+	return errors.Join(m.failed, err)
 }
 
 // kind is one line of a table: what takes turns with the others.
@@ -64,21 +60,16 @@ type promise struct {
 
 // takeTurns measures kinds in turns.
 func takeTurns(ctx context.Context, rounds int, kinds ...*kind) error {
-	for round := range rounds + 1 {
-		for i := range kinds {
-			k := kinds[(round+i)%len(kinds)] // nobody always comes after the same one
-			runtime.GC()
-			c, err := k.turn(ctx)
-			if err != nil {
-				return fmt.Errorf("%s: %w", k.name, err)
-			}
-			if round > 0 { // in the first one everything is new
-				k.costs = append(k.costs, c)
-			}
+	return turns.Rounds(rounds, kinds, func(k *kind, counts bool) error {
+		c, err := k.turn(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
 		}
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round, rounds)
-	}
-	return nil
+		if counts {
+			k.costs = append(k.costs, c)
+		}
+		return nil
+	})
 }
 
 func (k *kind) values(of func(cost) float64) []float64 {
@@ -94,18 +85,14 @@ func cpu(c cost) float64  { return c.cpu }
 
 // against compares turns that were beside each other.
 func (k *kind) against(peer *kind, of func(cost) float64) float64 {
-	a, b := k.values(of), peer.values(of)
-	for i := range a {
-		a[i] /= b[i]
-	}
-	return median(a)
+	return turns.Median(turns.Ratios(k.values(of), peer.values(of)))
 }
 
 // table prints the kinds, then the promises, and reports whether they are kept.
 func table(title string, kinds []*kind, promises []promise) (kept bool) {
 	fmt.Printf("\n%-50s %12s %12s\n", title, "messages/s", "CPU us/msg")
 	for _, k := range kinds {
-		fmt.Printf("%-50s %12.0f %12.2f\n", k.name, median(k.values(rate)), median(k.values(cpu)))
+		fmt.Printf("%-50s %12.0f %12.2f\n", k.name, turns.Median(k.values(rate)), turns.Median(k.values(cpu)))
 	}
 	kept = true
 	for _, p := range promises {
@@ -123,15 +110,4 @@ func table(title string, kinds []*kind, promises []promise) (kept bool) {
 		fmt.Printf("%s ÷ %s: messages/s %.2f, CPU %.2f%s\n", p.kind.name, p.peer.name, r, c, note)
 	}
 	return kept
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-// quantile of what was measured.
-func quantile(of []time.Duration, q float64) time.Duration {
-	sorted := slices.Sorted(slices.Values(of))
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laneway-dev/laneway/bench/turns"
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -47,7 +48,8 @@ type scene struct {
 	w          *world
 	partitions int
 	load       int
-	g          *group
+	topic      string
+	group      host
 	engines    []*jetstream.Engine
 	end        context.CancelFunc
 	feeding    sync.WaitGroup
@@ -55,6 +57,8 @@ type scene struct {
 
 	given chan given
 	taken chan given
+
+	trace *trace // nil: there is none
 
 	starts, startsAll, stops, stopsAll []time.Duration
 }
@@ -65,31 +69,47 @@ type given struct {
 	at time.Time
 }
 
-func (w *world) newHandover(ctx context.Context, partitions, load int) (h *scene, err error) {
+// host runs the consumers of a group, with a registry.
+type host interface {
+	// launch starts one; stop ends it as a clean stop does.
+	launch(ctx context.Context, e *jetstream.Engine, o consume.Options, in lane.Name) (stop func() error, err error)
+	// held waits until so many cursors have a holder.
+	held(ctx context.Context, cursors int) error
+	// stop ends all consumers.
+	stop() error
+}
+
+func (w *world) newHandover(ctx context.Context, partitions, load int) (*scene, error) {
 	topic := fmt.Sprintf("handover-%d-%d", partitions, load)
-	if err := w.feed.Ensure(ctx, consume.TopicSpec{Name: topic, Partitions: int32(partitions)}); err != nil {
+	g, err := newGroup(topic, green)
+	if err != nil {
 		return nil, err
+	}
+	return w.newScene(ctx, topic, g, nil, partitions, load)
+}
+
+// newScene starts the two processes in the baseline, and what is appended.
+func (w *world) newScene(ctx context.Context, topic string, group host, t *trace, partitions, load int) (h *scene, err error) {
+	if err := w.feed.Ensure(ctx, consume.TopicSpec{Name: topic, Partitions: int32(partitions)}); err != nil {
+		return nil, errors.Join(err, group.stop())
 	}
 	h = &scene{
-		w: w, partitions: partitions, load: load,
+		w: w, topic: topic, group: group, trace: t, partitions: partitions, load: load,
 		failed: make(chan error, 2), given: make(chan given, 1<<16), taken: make(chan given, 1<<16),
-	}
-	if h.g, err = newGroup(topic, green); err != nil {
-		return nil, err
 	}
 	ctx, h.end = context.WithCancel(ctx)
 	for range 2 {
 		if err := h.open(ctx); err != nil {
 			return nil, errors.Join(err, h.stop())
 		}
-		if _, err := h.g.start(ctx, h.engines[len(h.engines)-1], h.options(lane.Baseline), lane.Baseline); err != nil {
+		if _, err := h.group.launch(ctx, h.engines[len(h.engines)-1], h.options(lane.Baseline), lane.Baseline); err != nil {
 			return nil, errors.Join(err, h.stop())
 		}
 	}
 	if err := h.open(ctx); err != nil { // the lane's
 		return nil, errors.Join(err, h.stop())
 	}
-	if err := h.g.held(ctx, partitions); err != nil {
+	if err := h.group.held(ctx, partitions); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
 	h.feed(ctx, probes, green)
@@ -110,7 +130,7 @@ func (h *scene) open(ctx context.Context) error {
 func (h *scene) stop() error {
 	h.end()
 	h.feeding.Wait()
-	err := h.g.stop()
+	err := h.group.stop()
 	for _, e := range h.engines {
 		err = errors.Join(err, e.Close())
 	}
@@ -122,10 +142,12 @@ func (h *scene) options(by lane.Name) consume.Options {
 		Handle: func(_ context.Context, d *consume.Delivery) error {
 			if d.Color == green {
 				h.given <- given{by, time.Now()}
+				h.trace.mark(by, "first message")
 			}
 			return nil
 		},
-		Observe: func(_ consume.Event, actions []consume.Action) {
+		Observe: func(e consume.Event, actions []consume.Action) {
+			h.trace.observe(by, e, actions)
 			for _, a := range actions {
 				moved, ok := a.(*consume.Moved)
 				if !ok {
@@ -147,7 +169,7 @@ func (h *scene) feed(ctx context.Context, rate int, color lane.Name) {
 		err := pace(ctx, rate, 0, func(from, to int) error {
 			var ms []*consume.Message
 			for n := from; n < to; n++ {
-				ms = append(ms, h.w.message(h.g.topic, n%h.partitions, color, n))
+				ms = append(ms, h.w.message(h.topic, n%h.partitions, color, n))
 			}
 			return h.w.feed.Append(ctx, ms...)
 		})
@@ -161,7 +183,8 @@ func (h *scene) feed(ctx context.Context, rate int, color lane.Name) {
 func (h *scene) run(ctx context.Context, events int) error {
 	for range events {
 		began := time.Now()
-		p, err := h.g.start(ctx, h.engines[2], h.options(green), green)
+		h.trace.begin(began)
+		stop, err := h.group.launch(ctx, h.engines[2], h.options(green), green)
 		if err != nil {
 			return err
 		}
@@ -169,14 +192,17 @@ func (h *scene) run(ctx context.Context, events int) error {
 		if err != nil {
 			return fmt.Errorf("start: %w", err)
 		}
+		h.trace.end(true)
 		h.starts, h.startsAll = append(h.starts, first), append(h.startsAll, all)
 		h.rest()
 		began = time.Now()
 		stopped := make(chan error, 1)
-		go func() { stopped <- p.stop() }()
+		h.trace.begin(began)
+		go func() { stopped <- stop() }()
 		if first, all, err = h.reaches(ctx, lane.Baseline, began); err != nil {
 			return fmt.Errorf("stop: %w", err)
 		}
+		h.trace.end(false)
 		h.stops, h.stopsAll = append(h.stops, first), append(h.stopsAll, all)
 		if err := <-stopped; err != nil {
 			return err
@@ -242,7 +268,7 @@ func (h *scene) print(promised time.Duration) (kept bool) {
 		{"stops: all partitions taken", h.stopsAll, false},
 	} {
 		note := ""
-		p99 := quantile(line.took, 0.99)
+		p99 := turns.Quantile(line.took, 0.99)
 		if line.promised {
 			note = fmt.Sprintf("  promised: p99 %s", promised)
 			if p99 > promised {
@@ -250,7 +276,7 @@ func (h *scene) print(promised time.Duration) (kept bool) {
 			}
 		}
 		fmt.Printf("%-50s %9s %9s %9s%s\n", fmt.Sprintf("%d partitions, %s, %s", h.partitions, load, line.name),
-			round(quantile(line.took, 0.5)), round(p99), round(quantile(line.took, 1)), note)
+			round(turns.Quantile(line.took, 0.5)), round(p99), round(turns.Quantile(line.took, 1)), note)
 	}
 	return kept
 }

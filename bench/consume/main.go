@@ -16,9 +16,16 @@
 //   - the consumer of a lane that starts or stops has, or has given up, its colored messages
 //     within 50 ms at the 99th percentile with 8 partitions, and 150 ms with 64.
 //
+// Two tables are made where they are named only, on the built command in a process of its
+// own with etcd and JetStream embedded: control has the last promise over the real control
+// plane, while clients in other processes watch it; moves has what moves of many cursors cost
+// one control node, and how large its registry gets.
+//
 // Usage:
 //
 //	go run ./bench/consume [-only rates,lanes,bytes,stuck,handover] [-rounds 9] [-messages 60000]
+//	make build && go run ./bench/consume -only control [-partitions 64 -watchers 1000] [-follow]
+//	make build && go run ./bench/consume -only moves [-cursors 64000 -colors 7 -handovers 64000]
 package main
 
 import (
@@ -37,21 +44,29 @@ import (
 // settings are what the flags say.
 type settings struct {
 	rounds, messages, size, events int
+
+	binary                     string // of the installation, for what is measured over one
+	watchers, partitions       int
+	watchGroups                bool
+	cursors, colors, handovers int
 }
 
 // part is one table.
 type part struct {
 	name string
-	run  func(context.Context, *world) (kept bool, err error)
+	run  func(context.Context, settings) (kept bool, err error)
+	big  bool // it is run where it is named only
 }
 
 func parts() []part {
 	return []part{
-		{"rates", rates},
-		{"lanes", withLanes},
-		{"bytes", bytesRead},
-		{"stuck", stuck},
-		{"handover", handover},
+		{"rates", inWorld(rates), false},
+		{"lanes", inWorld(withLanes), false},
+		{"bytes", inWorld(bytesRead), false},
+		{"stuck", inWorld(stuck), false},
+		{"handover", inWorld(handover), false},
+		{"control", control, true},
+		{"moves", moves, true},
 	}
 }
 
@@ -62,14 +77,31 @@ func main() {
 	flag.IntVar(&s.messages, "messages", 60_000, "messages a turn")
 	flag.IntVar(&s.size, "size", 1024, "bytes of a message's value")
 	flag.IntVar(&s.events, "events", 100, "starts, and stops, of a lane's consumer for each kind of hand-over")
+	flag.StringVar(&s.binary, "binary", "bin/laneway", "the built command, for control and moves")
+	flag.IntVar(&s.watchers, "watchers", 100, "control: clients that watch")
+	flag.BoolVar(&s.watchGroups, "follow", false, "control: they watch the group's members and records, too, as members do")
+	flag.IntVar(&s.partitions, "partitions", partitions, "control: of the topic")
+	flag.IntVar(&s.cursors, "cursors", 8000, "moves: cursors that move")
+	flag.IntVar(&s.colors, "colors", 7, "moves: of them in one record, beside main")
+	flag.IntVar(&s.handovers, "handovers", 40_000, "moves: how often a cursor is handed over, which is two moves")
+	watch := flag.Int("watch", 0, "internal: be a process with so many watching clients")
+	watchGroups := flag.String("watch-groups", "", "internal: the groups that they watch, too")
 	profile := flag.String("cpuprofile", "", "a file for the profile of processor time")
 	flag.Parse()
-	if flag.NArg() > 0 || s.rounds < 1 || s.messages < 10_000 || s.size < 0 || s.events < 1 {
+	if flag.NArg() > 0 || s.rounds < 1 || s.messages < 10_000 || s.size < 0 || s.events < 1 ||
+		s.watchers < 0 || s.partitions < 1 || s.cursors < 1 || s.colors < 0 || s.handovers < samples {
 		flag.Usage()
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *watch > 0 {
+		if err := beWatchers(ctx, *watch, *watchGroups); err != nil {
+			fmt.Fprintln(os.Stderr, "consume:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	kept, err := profiled(*profile, func() (bool, error) { return run(ctx, s, *only) })
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "consume:", err)
@@ -104,10 +136,10 @@ func run(ctx context.Context, s settings, only string) (kept bool, err error) {
 	}
 	kept = true
 	for _, p := range parts() {
-		if len(wanted) > 0 && !slices.Contains(wanted, p.name) {
+		if !slices.Contains(wanted, p.name) && (len(wanted) > 0 || p.big) {
 			continue
 		}
-		ok, err := inWorld(ctx, s, p)
+		ok, err := p.run(ctx, s)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -116,12 +148,14 @@ func run(ctx context.Context, s settings, only string) (kept bool, err error) {
 	return kept, nil
 }
 
-// inWorld runs a part with a server of its own.
-func inWorld(ctx context.Context, s settings, p part) (kept bool, err error) {
-	w, err := newWorld(ctx, s)
-	if err != nil {
-		return false, err
+// inWorld gives a part a server of its own.
+func inWorld(run func(context.Context, *world) (bool, error)) func(context.Context, settings) (bool, error) {
+	return func(ctx context.Context, s settings) (kept bool, err error) {
+		w, err := newWorld(ctx, s)
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, w.close()) }()
+		return run(ctx, w)
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	return p.run(ctx, w)
 }

@@ -186,6 +186,15 @@ func (g *group) start(ctx context.Context, engine *jetstream.Engine, o consume.O
 	return p, nil
 }
 
+// launch implements host.
+func (g *group) launch(ctx context.Context, engine *jetstream.Engine, o consume.Options, in lane.Name) (stop func() error, err error) {
+	p, err := g.start(ctx, engine, o, in)
+	if err != nil {
+		return nil, err
+	}
+	return p.stop, nil
+}
+
 // stop ends a process as a clean stop does.
 func (p *process) stop() error {
 	p.cancel()

@@ -32,15 +32,26 @@ type Kind struct {
 
 // Take has each kind make its calls, in as many rounds.
 func Take(kinds []*Kind, rounds, calls int) error {
+	return Rounds(rounds, kinds, func(k *Kind, counts bool) error {
+		took, err := k.turn(calls)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.Name, err)
+		}
+		if counts {
+			k.took = append(k.took, took)
+		}
+		return nil
+	})
+}
+
+// Rounds has kinds take turns: one round that does not count, since everything is new in it,
+// and then as many as are asked for.
+func Rounds[K any](rounds int, kinds []K, turn func(k K, counts bool) error) error {
 	for round := range rounds + 1 {
 		for i := range kinds {
-			k := kinds[(round+i)%len(kinds)] // nobody always comes after the same one
-			took, err := k.turn(calls)
-			if err != nil {
-				return fmt.Errorf("%s: %w", k.Name, err)
-			}
-			if round > 0 { // the first one makes connections
-				k.took = append(k.took, took)
+			runtime.GC()
+			if err := turn(kinds[(round+i)%len(kinds)], round > 0); err != nil { // nobody always comes after the same one
+				return err
 			}
 		}
 	}
@@ -49,8 +60,7 @@ func Take(kinds []*Kind, rounds, calls int) error {
 
 // turn makes calls and returns the processor time of one in nanoseconds.
 func (k *Kind) turn(calls int) (float64, error) {
-	runtime.GC()
-	before, err := processorTime()
+	before, err := ProcessorTime()
 	if err != nil {
 		return 0, err
 	}
@@ -75,12 +85,12 @@ func (k *Kind) turn(calls int) (float64, error) {
 		return 0, err
 	default:
 	}
-	after, err := processorTime()
+	after, err := ProcessorTime()
 	return float64(after-before) / float64(calls/Callers*Callers), err
 }
 
-// processorTime is what the process has used so far, in nanoseconds.
-func processorTime() (int64, error) {
+// ProcessorTime is what the process has used so far, in nanoseconds.
+func ProcessorTime() (int64, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return usage.Utime.Nano() + usage.Stime.Nano(), err
@@ -116,4 +126,10 @@ func Ratios(a, b []float64) []float64 {
 func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
+}
+
+// Quantile is that of values, of which there is one at least.
+func Quantile(of []time.Duration, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(of))
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
