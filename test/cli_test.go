@@ -3,12 +3,15 @@ package test
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 var updateGolden = flag.Bool("update", false, "rewrite golden files")
@@ -149,6 +152,47 @@ func TestPruneLeavesSessions(t *testing.T) {
 	// Lanes, services and routes are of kinds that the file says nothing of.
 	if out := s.must(t, "export", "lanes", "services", "routes"); strings.Count(out, "kind: ") != 7 {
 		t.Errorf("kinds that the file does not have were pruned:\n%s", out)
+	}
+}
+
+// TestApplyMessages applies a topic and a group twice. What others than people write into
+// a group stays, and so do the messages of a topic that is pruned.
+func TestApplyMessages(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	const topic = "kind: topics\nname: orders\nengine: main\npartitions: %d\n---\n"
+	const group = "kind: groups\nname: billing\nengine: main\ntopics: [orders]\nretry: [1s]\npaused: %t\n"
+	apply := func(text string, status int, want string, flags ...string) {
+		t.Helper()
+		stdout, stderr, got := cli(t, []string{"LANEWAY_CONTROL=" + s.url()}, text, append([]string{"apply", "-f", "-"}, flags...)...)
+		if got != status || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("exit status %d and %s%s, want %d and %q", got, stdout, stderr, status, want)
+		}
+	}
+	apply(fmt.Sprintf(topic+group, 2, false), 0, "+ topics/orders\n+ groups/billing\n2 changed, 0 as they should be\n")
+	s.must(t, "group", "reset", "billing", "--to", "earliest")
+	apply(fmt.Sprintf(topic+group, 3, true), 0, "partitions: 2 -> 3\n")
+	if shown := s.must(t, "topic", "show", "orders", "-o", "json"); strings.Count(shown, `"end":`) != 3 {
+		t.Errorf("the engine has %s, want 3 partitions", shown)
+	}
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}})
+	defer func() { _ = api.Close() }()
+	var g laneclient.Group
+	if err := api.Do(t.Context(), http.MethodGet, "/v1/groups/billing", nil, &g); err != nil || !g.Paused || g.Reset == nil {
+		t.Errorf("the group is %+v, %v, want it paused, with its reset", g, err)
+	}
+	apply(fmt.Sprintf(topic+group, 3, true), 0, "0 changed, 2 as they should be")
+	for _, flags := range [][]string{{"--dry-run"}, nil} {
+		apply(fmt.Sprintf(topic, 1), 1, "partitions: is 1, but there are 3, which are never taken away", flags...)
+	}
+	apply(fmt.Sprintf(group, true)+"---\nkind: topics\nname: other\nengine: none\n", 1, "topics/other: no such message engine: none")
+	s.must(t, "group", "delete", "billing")
+	apply("kind: topics\nname: more\nengine: main\n", 0, "- topics/orders\n2 changed", "--prune")
+	if out := s.must(t, "export", "topics", "groups", "engines"); strings.Count(out, "kind: ") != 1 || !strings.Contains(out, "name: more\n") {
+		t.Errorf("exported is\n%s\nwant the topic more alone", out)
+	}
+	if out := s.must(t, "topic", "list"); !strings.Contains(out, "orders") {
+		t.Errorf("the messages of orders are gone from the engine:\n%s", out)
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -28,13 +30,16 @@ func newApplyCommand(a *app) *cobra.Command {
 		Use:   "apply -f FILE…",
 		Short: "Make objects be as files say",
 		Long: `Writes the objects of files, in YAML of one or several documents or in JSON: each
-has its kind (lanes, services, instances, routes, rules), its name and its fields.
+has its kind (lanes, services, instances, routes, rules, engines, topics, groups), its
+name and its fields.
 Objects that are as they should be are left alone. A rule that is stored but gives no
-color, or not all of its colors, is warned of, with its status.
+color, or not all of its colors, is warned of, with its status. A topic is created on its
+engine too, where it is not yet, and gets the partitions that it lacks.
 
 Nothing is deleted without --prune, which deletes objects of the kinds that the
-files have and that are not among them; instances that belong to a session and
-lanes that have ended are not.
+files have and that are not among them; instances and engines that belong to a session
+and lanes that have ended are not. The messages of a topic stay on its engine; with a
+group goes how far it has read.
 
 With --dry-run nothing is changed, and what apply would refuse is refused, as far as
 it can be known before.`,
@@ -136,8 +141,8 @@ type present struct {
 	revisions map[string]uint64
 }
 
-// readPresent reads the objects of some kinds, without instances that belong to a
-// session and lanes that are over.
+// readPresent reads the objects of some kinds, without instances and engines that belong
+// to a session and lanes that are over.
 func readPresent(ctx context.Context, c *api, kinds []laneclient.Kind) (present, error) {
 	p := present{map[string]*object{}, map[string]uint64{}}
 	for _, kind := range kinds {
@@ -150,18 +155,21 @@ func readPresent(ctx context.Context, c *api, kinds []laneclient.Kind) (present,
 				Revision uint64 `json:"revision"`
 				State    string `json:"state"`
 				Static   bool   `json:"static"`
+				Session  string `json:"session"`
 			}
 			if err := json.Unmarshal(raw, &about); err != nil {
 				return present{}, err
 			}
 			over := about.State == string(lane.Ended) || about.State == string(lane.Draining)
-			if kind == laneclient.KindLanes && over || kind == laneclient.KindInstances && !about.Static {
+			if kind == laneclient.KindLanes && over || kind == laneclient.KindInstances && !about.Static ||
+				kind == laneclient.KindEngines && about.Session != "" {
 				continue
 			}
 			o, err := readObject(kind, raw)
 			if err != nil {
 				return present{}, fmt.Errorf("read %s of a control plane that is newer than this command: %w", kind, err)
 			}
+			o.raw = raw
 			p.objects[o.String()], p.revisions[o.String()] = o, about.Revision
 		}
 	}
@@ -220,7 +228,12 @@ func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) err
 		return err
 	}
 	steps, same := plan(want, have, prune)
-	refuse := func(s step) error { return c.apply(ctx, s) }
+	refuse := func(s step) error {
+		if err := a.applyTopic(ctx, c, s); err != nil {
+			return err
+		}
+		return c.apply(ctx, s)
+	}
 	if dryRun {
 		known, err := c.lanesAfter(ctx, want)
 		if err != nil {
@@ -305,11 +318,84 @@ func (s step) fault(known func(lane.Name) bool) error {
 		}
 	case *laneclient.Instance:
 		missing("lane", o.Lane)
+	case *laneclient.Topic:
+		if s.old != nil {
+			faults = append(faults, s.fixedEngine(o.Engine)...)
+			if now, _ := s.old.spec.(*laneclient.Topic); o.Partitions < now.Partitions {
+				faults = append(faults, laneclient.FieldError{Field: "partitions", Detail: fmt.Sprintf("is %d, but there are %d, which are never taken away", o.Partitions, now.Partitions)})
+			}
+		}
+	case *laneclient.Group:
+		if s.old != nil {
+			faults = append(faults, s.fixedEngine(o.Engine)...)
+		}
 	}
 	if len(faults) == 0 {
 		return nil
 	}
 	return &laneclient.Problem{Title: http.StatusText(http.StatusUnprocessableEntity), Status: http.StatusUnprocessableEntity, Errors: faults}
+}
+
+// fixedEngine is the mistake of a change that moves a topic or a group to another engine.
+func (s step) fixedEngine(want string) []laneclient.FieldError {
+	if is, _ := s.old.field["engine"].(string); is != want {
+		return []laneclient.FieldError{{Field: "engine", Detail: fmt.Sprintf("is fixed at creation and is %q", is)}}
+	}
+	return nil
+}
+
+// applyTopic makes a topic be on its engine before it is in the registry: whoever finds it
+// there finds it on the engine too.
+func (a *app) applyTopic(ctx context.Context, c *api, s step) error {
+	t, isTopic := s.object.spec.(*laneclient.Topic)
+	if !isTopic || s.mark == "-" {
+		return nil
+	}
+	if err := s.fault(nil); err != nil {
+		return err
+	}
+	refused := func(err error) error {
+		return laneclient.NewProblem(http.StatusUnprocessableEntity, "%s", err.Error())
+	}
+	e, _, err := a.openNamed(ctx, c, t.Engine)
+	if err != nil {
+		return refused(err)
+	}
+	defer func() { _ = e.Close() }()
+	want := consume.TopicSpec{Name: t.Name, Partitions: int32(t.Partitions), Retention: time.Duration(t.Retention)}
+	if err := e.Ensure(ctx, want); err != nil {
+		return refused(fmt.Errorf("create it on engine %s: %w", t.Engine, err))
+	}
+	is, err := e.Describe(ctx, t.Name)
+	switch {
+	case err != nil:
+		return refused(fmt.Errorf("read it back from engine %s: %w", t.Engine, err))
+	case is.Partitions > want.Partitions:
+		return refused(fmt.Errorf("partitions: is %d, but engine %s has %d, which are never taken away", want.Partitions, t.Engine, is.Partitions))
+	case is.Retention != want.Retention:
+		return refused(fmt.Errorf("retention: is %s, but engine %s has the topic with %s, which stays", want.Retention, t.Engine, is.Retention))
+	case is.Partitions < want.Partitions:
+		if err := e.Grow(ctx, t.Name, want.Partitions); err != nil {
+			return refused(fmt.Errorf("give it more partitions on engine %s: %w", t.Engine, err))
+		}
+	}
+	return nil
+}
+
+// body is what a change sends: of a group that there is, with what others than people have
+// written into it.
+func (s step) body() (any, error) {
+	g, isGroup := s.object.spec.(*laneclient.Group)
+	if !isGroup || s.old == nil {
+		return s.object.spec, nil
+	}
+	var now laneclient.Group
+	if err := json.Unmarshal(s.old.raw, &now); err != nil {
+		return nil, err
+	}
+	whole := *g
+	whole.Partitions, whole.Reset = now.Partitions, now.Reset
+	return &whole, nil
 }
 
 // warnOfRules warns of the rules among want that are there and do not do what they
@@ -345,7 +431,11 @@ func (a *app) warnOf(want []*object, status func(*laneclient.Rule) string) {
 func (c *api) apply(ctx context.Context, s step) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	method, in := http.MethodPut, s.object.spec
+	method := http.MethodPut
+	in, err := s.body()
+	if err != nil {
+		return err
+	}
 	if s.mark == "-" {
 		method, in = http.MethodDelete, nil
 	}
@@ -407,19 +497,20 @@ func newExportCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export [KIND…]",
 		Short: "Write objects as apply reads them",
-		Long: `Writes lanes, services, static instances, routes and rules, or those of the kinds
-that are named, as YAML documents that apply reads. Instances that belong to a
-session and lanes that are over are left out.`,
+		Long: `Writes lanes, services, static instances, routes, rules, external message engines,
+topics and groups, or those of the kinds that are named, as YAML documents that apply
+reads. Instances and engines that belong to a session, lanes that are over, and how far
+groups have read are left out.`,
 		Example: "  laneway export > backup.yaml\n  laneway export rules routes -o json",
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, k := range args {
 				if !slices.Contains(appliedKinds(), laneclient.Kind(k)) {
-					return usageError(fmt.Errorf("kind %q: want lanes, services, instances, routes or rules", k))
+					return usageError(fmt.Errorf("kind %q: want one of %s", k, strings.Join(appliedKindNames(), ", ")))
 				}
 			}
 			return nil
 		},
-		ValidArgs: []string{"lanes", "services", "instances", "routes", "rules"},
+		ValidArgs: appliedKindNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kinds := appliedKinds()
 			if len(args) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,16 @@ import (
 func appliedKinds() []laneclient.Kind {
 	return []laneclient.Kind{
 		laneclient.KindLanes, laneclient.KindServices, laneclient.KindInstances, laneclient.KindRoutes, laneclient.KindRules,
+		laneclient.KindEngines, laneclient.KindTopics, laneclient.KindGroups,
 	}
+}
+
+func appliedKindNames() []string {
+	var out []string
+	for _, kind := range appliedKinds() {
+		out = append(out, string(kind))
+	}
+	return out
 }
 
 // object is one object as a person would write it: without what the control plane
@@ -35,6 +45,7 @@ type object struct {
 	after string         // a lane's parent
 	where string         // file and line that it comes from
 	field map[string]any // spec as JSON has it
+	raw   []byte         // of one that is there: all of it
 }
 
 func (o *object) String() string { return string(o.kind) + "/" + o.name }
@@ -76,14 +87,24 @@ func readObject(kind laneclient.Kind, text []byte) (*object, error) {
 		err = strictJSON(text, &r)
 		r.Revision, r.Status = 0, ""
 		o.name, o.spec = r.Name, &r
+	case laneclient.KindEngines:
+		var e laneclient.Engine
+		err = strictJSON(text, &e)
+		e.Revision, e.Session, e.Since = 0, "", time.Time{}
+		o.name, o.spec = e.Name, &e
+	case laneclient.KindTopics:
+		var t laneclient.Topic
+		err = strictJSON(text, &t)
+		t.Revision, t.Partitions = 0, cmp.Or(t.Partitions, 1)
+		o.name, o.spec = t.Name, &t
+	case laneclient.KindGroups:
+		var g laneclient.Group
+		err = strictJSON(text, &g)
+		o.name, o.spec = g.Name, normalGroup(g)
 	case laneclient.KindSessions:
 		err = errors.New("sessions are opened by processes and cannot be applied")
 	default:
-		var known []string
-		for _, k := range appliedKinds() {
-			known = append(known, string(k))
-		}
-		err = fmt.Errorf("kind %q: want one of %s", kind, strings.Join(known, ", "))
+		err = fmt.Errorf("kind %q: want one of %s", kind, strings.Join(appliedKindNames(), ", "))
 	}
 	if err != nil {
 		return nil, err
@@ -117,6 +138,20 @@ func normalInstance(i laneclient.Instance) *laneclient.Instance {
 		i.Weight = 1
 	}
 	return &i
+}
+
+// normalGroup leaves what a person decides of a group once and for all. A reset is asked
+// for once, and how many partitions the group has got to know its consumers say.
+func normalGroup(g laneclient.Group) *laneclient.Group {
+	g.Revision, g.Partitions, g.Reset = 0, nil, nil
+	g.Start = cmp.Or(g.Start, laneclient.DefaultStart)
+	g.HandoverTimeout = cmp.Or(g.HandoverTimeout, laneclient.Duration(laneclient.DefaultHandover))
+	loss := laneclient.DefaultOnLoss
+	if g.Ordered {
+		loss = laneclient.OnLossHold
+	}
+	g.OnRegistryLoss = cmp.Or(g.OnRegistryLoss, loss)
+	return &g
 }
 
 func strictJSON(text []byte, into any) error {

@@ -150,12 +150,15 @@ func filled(v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		filled(v.Index(0))
 	case reflect.Map:
-		v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
+		v.Set(reflect.MakeMap(v.Type()))
+		value := reflect.New(v.Type().Elem()).Elem()
+		filled(value)
+		v.SetMapIndex(reflect.ValueOf("a"), value)
 	case reflect.String:
 		v.SetString("x")
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(1)
 	case reflect.Uint64:
 		v.SetUint(1)
@@ -232,12 +235,4 @@ func TestReferenceOfObjects(t *testing.T) {
 			t.Errorf("docs/reference/objects.md has %q, which apply does not take", heading)
 		}
 	}
-}
-
-func appliedKindNames() []string {
-	var out []string
-	for _, kind := range appliedKinds() {
-		out = append(out, string(kind))
-	}
-	return out
 }
