@@ -25,7 +25,8 @@ const (
 )
 
 func newMessageCommand(a *app) *cobra.Command {
-	return groupCommand("message", "Look at the messages of topics", "  laneway message list orders --color green", a.messageList())
+	return groupCommand("message", "Look at the messages of topics", "  laneway message list orders --color green\n  laneway message show orders/0@17",
+		a.messageList(), a.messageShow())
 }
 
 // messageView is a message as commands show it.

@@ -33,6 +33,7 @@ type Producer struct {
 	src    Source
 	id     Identity
 	inject func(context.Context, lane.Carrier)
+	hops   *Hops
 }
 
 // ProducerOption changes a [Producer].
@@ -87,6 +88,7 @@ func (p *Producer) Send(ctx context.Context, ms ...Outgoing) error {
 			Partition: Partition{Topic: m.Topic, Index: -1}, Color: color, Key: m.Key, Value: m.Value,
 			Headers: p.headers(ctx, m.Headers, color), ID: m.ID, Delay: m.Delay,
 		}
+		p.hops.mark(out[i])
 	}
 	p.id.Used(color)
 	if _, ok := ctx.Deadline(); !ok {
@@ -94,7 +96,10 @@ func (p *Producer) Send(ctx context.Context, ms ...Outgoing) error {
 		ctx, cancel = context.WithTimeout(ctx, DefaultSendTimeout)
 		defer cancel()
 	}
-	if err := p.src.Append(ctx, out...); err != nil {
+	began := time.Now() // who gets one of them may be told of it before it is all done here
+	err := p.src.Append(ctx, out...)
+	p.hops.produced(out, p.id.Process(), began, err)
+	if err != nil {
 		return fmt.Errorf("send to %s: %w", ms[0].Topic, err)
 	}
 	return nil

@@ -39,6 +39,7 @@ type Options struct {
 	// name; it is given the first message of a batch.
 	Context func(context.Context, *Delivery) context.Context
 	Grace   time.Duration // how long members count after they left; see [Registry]
+	Hops    *Hops         // what records what happens to messages; nil: nothing does
 
 	// Observe is told of every event and the actions that followed, in order, from one
 	// goroutine; neither may be kept. It must not block.
@@ -208,6 +209,7 @@ func (r *Runner) handle(in input) {
 
 // step steps the Core and does what follows.
 func (r *Runner) step(e Event) {
+	r.hopAnswered(e)
 	actions := r.core.Step(e)
 	if r.o.Observe != nil {
 		r.o.Observe(e, actions)
@@ -242,6 +244,7 @@ func (r *Runner) act(a Action) {
 	case *Fetch:
 		r.fetch(*a)
 	case *Dispatch:
+		r.hopDispatched(a)
 		r.worker(a.Run).add(&Delivery{
 			Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, run: a.Run, answer: r.post,
 		})
@@ -251,10 +254,10 @@ func (r *Runner) act(a Action) {
 			delete(r.runs, a.Run)
 		}
 	case *Requeue:
-		r.store(a.Run, a.Offset, a.Message)
+		r.store(a.Run, a.Offset, a.Message, "")
 	case *Bury:
 		r.log.WarnContext(r.life, "message goes to the dead letters", "topic", a.Partition.Topic, "offset", a.Offset, "reason", string(a.Why))
-		r.store(a.Run, a.Offset, a.Message)
+		r.store(a.Run, a.Offset, a.Message, a.Why)
 	case *Resolve:
 		r.spawn(func(ctx context.Context) { r.resolve(ctx, *a) })
 	case *Arm:
@@ -339,14 +342,17 @@ func (r *Runner) fetch(f Fetch) {
 }
 
 // store appends to a retry or dead-letter topic until it is done or the run is given up.
-func (r *Runner) store(run uint64, offset int64, m *Message) {
-	w := r.worker(run)
+func (r *Runner) store(run uint64, offset int64, m *Message, why BuryReason) {
+	w, hop := r.worker(run), r.hopStoring(run, offset, m, why)
 	r.wg.Go(func() {
 		for n := 0; ; n++ {
 			ctx, cancel := context.WithTimeout(w.ctx, moveTimeout)
 			err := r.o.Source.Append(ctx, m)
 			cancel()
 			if err == nil {
+				if hop != nil {
+					r.o.Hops.add(*hop)
+				}
 				r.post(&Settled{Run: run, Offset: offset})
 				return
 			}

@@ -31,6 +31,9 @@ type consumption struct {
 	engines map[string]string // by group: an engine is fixed
 }
 
+// Service is Config.Service.
+func (c *Client) Service() string { return c.cfg.Service }
+
 // Room is Config.Room.
 func (c *Client) Room() string { return c.cfg.Room }
 
