@@ -270,8 +270,7 @@ func (r *Runner) act(a Action) {
 	case *Mirror:
 		r.reflect(a)
 	case *Alarm:
-		r.log.WarnContext(r.life, "alarm of a group", "group", r.o.Config.Group, "reason", string(a.Kind),
-			"topic", a.Partition.Topic, "partition", int(a.Partition.Index), "lane", string(a.Cursor), "count", a.Count)
+		r.log.LogAttrs(r.life, slog.LevelWarn, "alarm of a group", a.attributes(r.o.Config.Group)...)
 	case *Moved:
 		for _, m := range a.Moves {
 			r.log.InfoContext(r.life, "cursor moved", "group", r.o.Config.Group, "topic", a.Partition.Topic,
