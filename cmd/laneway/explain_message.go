@@ -34,6 +34,9 @@ func (a *app) explainMessage() *cobra.Command {
 		Use: "message --topic TOPIC --group GROUP", Short: "Say which consumers of a group would get a message",
 		Long: `Says to which lane's consumers the next message of a color goes, and why, as the registry
 has it; and of each partition who runs the cursor that such messages are with just now.
+There is no --at NODE here: processes answer for calls and requests, by their own view,
+and the control plane for messages. A consumer whose view is older cannot act against
+the answer, since the registry refuses what does not fit.
 The exit status is 0 also where nobody would get it: that is what was asked for.`,
 		Example: "  laneway explain message --topic orders --group billing --color green",
 		Args:    exactArgs(),

@@ -35,3 +35,13 @@ func TestAdminOf(t *testing.T) {
 		}
 	}
 }
+
+// Every way to ask takes --at, or its help says who answers.
+func TestExplainSaysWhoAnswers(t *testing.T) {
+	a := &app{}
+	for _, c := range newExplainCommand(a).Commands() {
+		if c.Flags().Lookup("at") == nil && !strings.Contains(c.Long, "no --at NODE here") {
+			t.Errorf("explain %s has no --at, and its help does not say who answers", c.Name())
+		}
+	}
+}
