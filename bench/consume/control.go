@@ -66,7 +66,7 @@ func control(ctx context.Context, s settings) (kept bool, err error) {
 			return false, fmt.Errorf("%d partitions, %d messages/s: %w", s.partitions, load, err)
 		}
 		kept = h.print(promised) && kept
-		h.trace.print()
+		h.trace.table()
 	}
 	return kept, nil
 }

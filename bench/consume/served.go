@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,8 +80,8 @@ func (in *installation) start(ctx context.Context, s settings) error {
 
 func (in *installation) close() error {
 	var errs []error
-	for n := len(in.stops) - 1; n >= 0; n-- {
-		errs = append(errs, in.stops[n]())
+	for _, stop := range slices.Backward(in.stops) {
+		errs = append(errs, stop())
 	}
 	return errors.Join(errs...)
 }
@@ -152,7 +153,7 @@ func beWatchers(ctx context.Context, n int, groups string) error {
 		for group := range strings.FieldsFuncSeq(groups, func(r rune) bool { return r == ',' }) {
 			views := c.Views(ctx, group)
 			go func() {
-				for range views { //nolint:revive // they are watched, and no more
+				for range views { // they are watched, and no more
 				}
 			}()
 		}

@@ -115,8 +115,8 @@ func (t *trace) moves(by lane.Name, w *consume.Write, what string) {
 	}
 }
 
-// print writes the steps of starts and stops in the order of their medians.
-func (t *trace) print() {
+// table writes the steps of starts and stops in the order of their medians.
+func (t *trace) table() {
 	if t == nil {
 		return
 	}
