@@ -23,7 +23,7 @@
 //
 // Usage:
 //
-//	go run ./bench/consume [-only rates,lanes,bytes,stuck,handover] [-rounds 9] [-messages 60000]
+//	go run ./bench/consume [-only rates,lanes,bytes,stuck,hops,handover] [-rounds 9] [-messages 60000]
 //	make build && go run ./bench/consume -only control [-partitions 64 -watchers 1000] [-follow]
 //	make build && go run ./bench/consume -only moves [-cursors 64000 -colors 7 -handovers 64000]
 package main
@@ -64,6 +64,7 @@ func parts() []part {
 		{"lanes", inWorld(withLanes), false},
 		{"bytes", inWorld(bytesRead), false},
 		{"stuck", inWorld(stuck), false},
+		{"hops", inWorld(hops), false},
 		{"handover", inWorld(handover), false},
 		{"control", control, true},
 		{"moves", moves, true},
