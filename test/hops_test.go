@@ -165,6 +165,12 @@ func TestMessageShow(t *testing.T) {
 	if _, _, status := s.cli(t, "message", "show", "nonsense"); status != 2 {
 		t.Errorf("nonsense: exit status %d, want 2", status)
 	}
+	// One whose producer records nothing is found by its place.
+	appendText(t, s.openEngine(t, ""), "orders", "green", "unnamed")
+	if err := json.Unmarshal([]byte(s.must(t, "message", "list", "orders", "--key", "unnamed", "-o", "json")), &listed); err != nil || len(listed) != 1 {
+		t.Fatalf("message list: %+v, %v", listed, err)
+	}
+	within(listed[0].ID, []string{"dispatched billing green orders/0 1 lane-instance", "settled billing green orders/0 1"})
 	// Without any record the message is shown all the same.
 	s.must(t, "topic", "create", "others")
 	appendText(t, s.openEngine(t, ""), "others", "", "quiet")
