@@ -263,6 +263,9 @@ func (p *checkPart) name() string { return p.g.cfg.Group + " " + p.id.String() }
 // exempt reports whether nobody has to settle a message.
 func (f *fate) exempt() bool { return f.settled || f.gone || f.foreign }
 
+// strict reports whether a color is a strict lane's: what is no name is none.
+func strict(color lane.Name) bool { return color.Strict() && color.Valid() }
+
 // owning is the cursor that a message belongs to by a record.
 func owning(r *consume.Record, m *consume.Message) lane.Name {
 	if r == nil || m.Color == lane.Baseline {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -67,7 +68,7 @@ func (k *checker) entitled(a *actor, w *consume.Write) {
 			switch {
 			case c == consume.Main && a.view != nil && !baseline(a.view, topic): // a caretaker
 				serves = slices.ContainsFunc(a.members, func(m consume.Member) bool { return slices.Contains(m.Topics, topic) })
-			case c.Strict(): // on its way to the dead letters
+			case strict(c): // on its way to the dead letters
 				serves = true
 			}
 		}
@@ -148,7 +149,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		k.fail("I3", "%s dispatches %s though its lease may have run out and the group holds", a.name, describe(d.Message))
 	case a.view == nil || a.view.Group.Paused:
 		k.fail("I2", "%s dispatches %s though the group is paused", a.name, describe(d.Message))
-	case color.Strict() && d.Lane != color:
+	case strict(color) && d.Lane != color:
 		k.fail("I2", "%s dispatches %s, of a strict lane, to %q", a.name, describe(d.Message), d.Lane)
 	case !a.serves(d.Lane, topic) && (!a.lost || !a.reads(d.Lane, topic)):
 		k.fail("I2", "%s dispatches %s to %q, where it has no member for %s", a.name, describe(d.Message), d.Lane, topic)
@@ -187,7 +188,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 func rightfulOwner(lanes map[lane.Name]consume.Lane, members []consume.Member, alive func(string) bool,
 	topic string, color lane.Name,
 ) (owner lane.Name, tomb bool) {
-	if color.Strict() || color == lane.Baseline {
+	if strict(color) || color == lane.Baseline {
 		return color, false
 	}
 	at := color
@@ -319,7 +320,7 @@ func (k *checker) reason(a *actor, d *consume.Dispatch) {
 		want = []lane.Reason{lane.ReasonPlain}
 	case d.Lane == lane.Baseline:
 		want = []lane.Reason{lane.ReasonBaseline, lane.ReasonUnknown, lane.ReasonEnded}
-	case d.Lane.Strict():
+	case strict(d.Lane):
 		want = []lane.Reason{lane.ReasonStrict}
 	case d.Lane == d.Color:
 		want = []lane.Reason{lane.ReasonLane}
@@ -331,16 +332,19 @@ func (k *checker) reason(a *actor, d *consume.Dispatch) {
 
 // window checks that a cursor has no more in flight than its window takes.
 func (k *checker) window(a *actor, p *checkPart, d *consume.Dispatch) {
-	n := 0
+	n, bytes := 0, int64(0)
 	for _, f := range p.messages {
 		for i := range f.hands {
 			if h := &f.hands[i]; h.by == a && h.run == d.Run && (h.state == inFlight || h.state == storing) {
 				n++
+				bytes += f.msg.Bytes()
 			}
 		}
 	}
-	if n >= p.g.cfg.Window {
-		k.fail("I5", "%s dispatches %s with %d in flight, and the window is %d", a.name, describe(d.Message), n, p.g.cfg.Window)
+	most := p.g.cfg.WindowBytes
+	if n >= p.g.cfg.Window || n > 0 && most > 0 && bytes >= most {
+		k.fail("I5", "%s dispatches %s with %d messages of %d bytes in flight, and the window is %d of %d", a.name, describe(d.Message), n, bytes,
+			p.g.cfg.Window, most)
 	}
 }
 
@@ -444,9 +448,25 @@ func (k *checker) isStoring(a *actor, p *checkPart, run uint64, offset int64) bo
 	})
 }
 
+// partOf is the partition of a run. One that goes on after a reset was called off has not
+// fetched under its new number yet: what it stores says where that is from.
+func (k *checker) partOf(a *actor, run uint64, id string) *checkPart {
+	if p := a.runs[run]; p != nil {
+		return p
+	}
+	for _, p := range k.groups[a.group].order {
+		if strings.HasPrefix(id, p.g.cfg.Group+"/"+p.id.String()+"/") {
+			a.runs[run] = p
+			a.cursors[run], a.running[cursorAt{p.id, consume.Main}] = consume.Main, run
+			return p
+		}
+	}
+	return nil
+}
+
 // buried is told of a message that goes to the dead letters.
 func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
-	p := a.runs[b.Run]
+	p := k.partOf(a, b.Run, b.ID)
 	if p == nil || p.find(b.Offset) == nil {
 		k.fail("RETRY", "%s buries offset %d of run %d, which it has not", a.name, b.Offset, b.Run)
 		return
@@ -479,7 +499,7 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 	case a.lost && !p.overs[color]:
 		k.fail("I2", "%s, without the registry, buries %s", a.name, describe(f.msg))
 		return
-	case !color.Strict():
+	case !strict(color):
 		k.fail("I2", "%s buries %s, which is of no strict lane", a.name, describe(f.msg))
 		return
 	case known && l.Ended, unknown && now-since >= p.g.cfg.UnknownStrict:

@@ -137,13 +137,13 @@ func (a *actor) reads(l lane.Name, topic string) bool {
 
 // over reports whether a strict color's messages belong to the dead letters.
 func (k *checker) over(t *truth, p *checkPart, color lane.Name) bool {
-	if !color.Strict() || !slices.ContainsFunc(p.g.cfg.Topics, func(c consume.Topic) bool {
+	if !strict(color) || !slices.ContainsFunc(p.g.cfg.Topics, func(c consume.Topic) bool {
 		return c.Name == p.g.origin[p.id.Topic] && c.Dead != ""
 	}) {
 		return false
 	}
 	l, known := t.lanes[color]
-	return known && l.Ended || !known && color.Strict()
+	return known && l.Ended || !known && strict(color)
 }
 
 // holdsBack reports whether an ordered group may not split a color off, since the baseline has
@@ -162,7 +162,7 @@ func (p *checkPart) saidGone(offset int64) bool {
 // nobody while the baseline has no member. It may have it still though it is deleted.
 func (p *checkPart) mainWaits(offset int64) bool {
 	return slices.ContainsFunc(p.messages, func(f *fate) bool {
-		return f.msg.Offset < offset && !f.msg.Color.Strict() && !f.foreign && !p.noted(f) && owning(p.record, f.msg) == consume.Main
+		return f.msg.Offset < offset && !strict(f.msg.Color) && !f.foreign && !p.noted(f) && owning(p.record, f.msg) == consume.Main
 	})
 }
 
@@ -195,7 +195,7 @@ func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate,
 			if !t.serves(tg, owner, topic) {
 				return nil, false // it waits for a member of its owner
 			}
-		case color.Strict():
+		case strict(color):
 		case !t.serves(tg, lane.Baseline, topic):
 			return nil, false
 		}

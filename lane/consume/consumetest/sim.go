@@ -86,7 +86,8 @@ type world struct {
 	slowTill  time.Duration
 	held      []*request // that arrive late, perhaps right after something else
 	resets    int
-	moves     int // that took place
+	calledOff bool // one of them was taken back, or will be
+	moves     int  // that took place
 }
 
 func newWorld(cfg Config, p *plan) *world {
@@ -121,6 +122,7 @@ func newWorld(cfg Config, p *plan) *world {
 			w: w, id: i, net: stream{state: mixed(p.seed, 5, uint64(i))}, work: stream{state: mixed(p.seed, 6, uint64(i))},
 		})
 	}
+	w.reg.persists = p.persists
 	w.reg.changed = func() {
 		for _, p := range w.procs {
 			for _, cl := range p.clients {
@@ -220,6 +222,10 @@ func (w *world) countLate(rq *request) {
 func (w *world) landed(cl *client, wr *consume.Write, a *consume.Answer, sent time.Duration) {
 	if w.tracing() {
 		w.tracef("registry", "%s: %s of %s: %s", a.Outcome, describeWrite(wr), cl.by.name, describeAnswer(a))
+	}
+	if w.reg.refused != nil {
+		w.check.fail("FORM", "%s: %s cannot be read again: %v", cl.by.name, describeWrite(wr), w.reg.refused)
+		return
 	}
 	if a.Outcome == consume.Done {
 		s := cl.reg().stored[wr.Partition]

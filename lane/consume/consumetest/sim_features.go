@@ -35,6 +35,9 @@ const (
 	FeatureDownInEnd   Feature = "end with a process down"
 	FeatureSeveral     Feature = "news of the registry told at once"
 	FeatureAnswers     Feature = "answers told at once"
+	FeatureCalledOff   Feature = "reset called off"
+	FeatureBurst       Feature = "many messages at once"
+	FeatureBytes       Feature = "window of few bytes"
 	FeatureProbe       Feature = "probe beside a stuck lane"
 	FeatureLostProbe   Feature = "probe without the registry"
 	FeatureLost        Feature = "dispatch without the registry"
@@ -46,7 +49,7 @@ func Features() []Feature {
 		FeatureStrict, FeatureNoLane, FeatureParent, FeatureOrdered, FeatureSecondGroup, FeatureSecondTopic, FeatureRetry,
 		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureFailed,
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
-		FeatureSeveral, FeatureAnswers, FeatureProbe, FeatureLostProbe, FeatureLost,
+		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureProbe, FeatureLostProbe, FeatureLost,
 	}
 }
 
@@ -87,16 +90,18 @@ func classOf(color lane.Name) string {
 		return "plain"
 	case color == strictNone:
 		return "strict without a lane"
-	case color.Strict():
+	case strict(color):
 		return "strict"
 	case color == noLane:
 		return "without a lane"
+	case !color.Valid():
+		return "that is no name"
 	}
 	return "ordinary"
 }
 
 func classes() []string {
-	return []string{"plain", "ordinary", "without a lane", "strict", "strict without a lane"}
+	return []string{"plain", "ordinary", "without a lane", "strict", "strict without a lane", "that is no name"}
 }
 
 func (w *world) feature(f Feature) { w.result.Coverage.Features[f]++ }
@@ -107,7 +112,7 @@ func (w *world) dispatchFeatures(cl *client, d *consume.Dispatch) {
 		Feature
 		is bool
 	}{
-		{FeatureStrict, d.Lane.Strict()},
+		{FeatureStrict, strict(d.Lane)},
 		{FeatureNoLane, d.Color == noLane},
 		{FeatureParent, d.Reason == lane.ReasonParent},
 		{FeatureOrdered, w.plan.groups[cl.group].Ordered},
@@ -115,6 +120,7 @@ func (w *world) dispatchFeatures(cl *client, d *consume.Dispatch) {
 		{FeatureSecondTopic, strings.HasPrefix(d.Partition.Topic, "mails")},
 		{FeatureRetry, d.Attempt > 0},
 		{FeatureLost, cl.by.lost},
+		{FeatureBytes, w.plan.groups[cl.group].WindowBytes > 0},
 	} {
 		if f.is {
 			w.feature(f.Feature)

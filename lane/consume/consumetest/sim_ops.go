@@ -54,7 +54,12 @@ func (w *world) append(r *stream) {
 	logs := w.engine.topics[t]
 	j := logs[r.n(len(logs))]
 	favorite := w.plan.colors[r.n(len(w.plan.colors))]
-	for range 1 + r.n(4) {
+	most := 4
+	if w.plan.bursts && r.n(3) == 0 {
+		most = 40
+		w.feature(FeatureBurst)
+	}
+	for range 1 + r.n(most) {
 		m := &consume.Message{Color: favorite, Value: []byte{'a'}}
 		switch r.n(6) {
 		case 0, 1:
@@ -207,6 +212,20 @@ func (w *world) groupOp(kind opKind, r *stream) {
 	g.group.Reset = reset
 	w.tracef("registry", "%s is to begin again at %v", g.name, reset.Offsets)
 	w.reg.touch()
+	if r.n(2) == 0 {
+		w.calledOff = true
+		w.sched.after(r.between(0, 4*time.Second), func() { w.callOff(g, reset) })
+	}
+}
+
+// callOff takes a reset back, as far as it is not done.
+func (w *world) callOff(g *regGroup, reset *consume.Reset) {
+	if g.group.Reset == reset {
+		g.group.Reset = nil
+		w.feature(FeatureCalledOff)
+		w.tracef("registry", "reset %s is called off", reset.ID)
+		w.reg.touch()
+	}
 }
 
 func (w *world) logOp(kind opKind, r *stream) {
@@ -245,6 +264,9 @@ func (w *world) grow(topic string, to int32) {
 // is told to begin again, since nobody could tell that it is another one.
 func (w *world) breakLog(kind opKind, j *journal, r *stream) {
 	end := j.end
+	if w.calledOff {
+		return // a reset may still land
+	}
 	for _, g := range w.reg.groups {
 		s := g.stored[j.id]
 		if s == nil || j.closed || s.record.Epoch != j.epoch {

@@ -78,6 +78,8 @@ type plan struct {
 	gaps      int           // in a thousand: an offset is passed over
 	dedups    bool          // the engine knows a copy of an appended message
 	bareEnd   bool          // nobody sees to it that the baseline has a member in the end
+	persists  bool          // the registry keeps records and notes in their persisted form
+	bursts    bool          // many messages are appended at once
 	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
 	downInEnd bool          // processes that are down stay so, as long as one is up
@@ -89,6 +91,8 @@ const (
 	strictLane = lane.Name("strict-pay")
 	strictNone = lane.Name("strict-lost") // a strict color that has no lane
 	noLane     = lane.Name("nobody")      // a color that has no lane
+	noName     = lane.Name("No Name")     // colors that no lane can have
+	noStrict   = lane.Name("strict-No Name")
 )
 
 // makePlan draws a plan. A seed has a random part of all faults at random rates, so that rare
@@ -130,6 +134,9 @@ func (p *plan) drawLanes(r *stream) {
 	if r.n(4) == 0 {
 		p.colors = append(p.colors, noLane)
 	}
+	if p.persists = r.n(8) == 0; p.persists && r.n(2) == 0 {
+		p.colors = append(p.colors, noName, noStrict)
+	}
 	for i, l := range p.lanes {
 		parent := -1
 		if i > 0 && !l.Strict() && r.n(2) == 0 {
@@ -164,6 +171,12 @@ func (p *plan) drawGroups(r *stream) {
 			UnknownStrict:   r.between(5*time.Second, 20*time.Second),
 			NoteMin:         r.between(50*time.Millisecond, time.Second),
 			OnLoss:          consume.LossPolicy(r.n(3)),
+		}
+		switch r.n(12) {
+		case 1:
+			cfg.WindowBytes = 1 + int64(r.n(4))
+		case 2:
+			cfg.Window, p.bursts = 1+r.n(60), true
 		}
 		if r.n(4) == 0 {
 			cfg.Start = consume.Start{Kind: consume.StartKind(1 + r.n(3)), Offset: int64(r.n(3))}
@@ -283,7 +296,7 @@ func (p *plan) drawOps(r *stream, faults bool) {
 		kind opKind
 		one  int
 		yes  bool
-	}{{opTruncate, 5, faults}, {opRecreate, 10, faults}, {opReset, 8, true}, {opGrow, 8, faults}} {
+	}{{opTruncate, 5, faults}, {opRecreate, 10, faults}, {opReset, 6, true}, {opReset, 8, true}, {opGrow, 8, faults}} {
 		if rare.yes && r.n(rare.one) == 0 {
 			i := r.n(len(p.ops))
 			p.ops = slices.Insert(p.ops, i, op{at: p.ops[i].at, kind: rare.kind, salt: r.next()})

@@ -147,7 +147,7 @@ func (w *world) probe(before *truth, group int, p *checkPart) []probe {
 		case !p.waits(a, c, 1):
 			continue
 		}
-		for range min(p.g.cfg.Window, 2) {
+		for range min(p.fits(), 2) {
 			w.engine.append(w.engine.journal(p.id), &consume.Message{Color: c, Value: []byte{'a'}})
 			sent = append(sent, probe{p, p.messages[len(p.messages)-1], c, h})
 		}
@@ -160,6 +160,14 @@ func (t *truth) sits(group int, h consume.Holder, topic string) bool {
 	return slices.ContainsFunc(t.groups[group].members, func(m consume.Member) bool {
 		return m.Session == h.Session && m.Lane == h.Lane && slices.Contains(m.Topics, topic)
 	})
+}
+
+// fits is how many messages of one byte a window takes.
+func (p *checkPart) fits() int {
+	if most := int(p.g.cfg.WindowBytes); most > 0 {
+		return min(p.g.cfg.Window, most)
+	}
+	return p.g.cfg.Window
 }
 
 // waits reports whether a cursor of this process's has nothing before a message that comes now:
@@ -198,7 +206,7 @@ func (w *world) goesOn(cl *client) {
 		return // a fetch may take long
 	}
 	for _, part := range w.check.groups[cl.group].order {
-		if part.g.origin[part.id.Topic] != part.id.Topic || !w.goes(cl, part) || !part.waits(a, consume.Main, part.g.cfg.Window) {
+		if part.g.origin[part.id.Topic] != part.id.Topic || !w.goes(cl, part) || !part.waits(a, consume.Main, part.fits()) {
 			continue
 		}
 		w.engine.append(w.engine.journal(part.id), &consume.Message{Value: []byte{'a'}})

@@ -1,6 +1,7 @@
 package consumetest
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -18,6 +19,8 @@ type registry struct {
 	groups   []*regGroup
 	lively   uint64 // the revision of the last change to sessions, lanes, members or groups
 	changed  func() // something did
+	persists bool   // records and notes are kept in their persisted form
+	refused  error  // one of them could not be read again
 }
 
 type regSession struct {
@@ -80,6 +83,9 @@ func (r *registry) move(g *regGroup, w *consume.Write) consume.Answer {
 		}
 		return a
 	}
+	if r.persists {
+		w = r.kept(w)
+	}
 	r.revision++
 	if w.Record != nil {
 		s.record, s.revision = w.Record.Clone(), r.revision
@@ -104,6 +110,33 @@ func (r *registry) move(g *regGroup, w *consume.Write) consume.Answer {
 		r.changed()
 	}
 	return a
+}
+
+// kept is a write with what comes back of its record and notes.
+func (r *registry) kept(w *consume.Write) *consume.Write {
+	k := *w
+	if w.Record != nil {
+		k.Record = persisted(r, w.Record, &consume.Record{})
+	}
+	k.Notes = slices.Clone(w.Notes)
+	for i := range k.Notes {
+		if n := k.Notes[i].Note; n != nil {
+			k.Notes[i].Note = persisted(r, n, &consume.Note{})
+		}
+	}
+	return &k
+}
+
+// persisted is what comes back of something that was stored.
+func persisted[T any](r *registry, what, back *T) *T {
+	data, err := json.Marshal(what)
+	if err == nil {
+		err = json.Unmarshal(data, back)
+	}
+	if err != nil {
+		r.refused = err
+	}
+	return back
 }
 
 // holds reports whether all that a write compares is as it says.
