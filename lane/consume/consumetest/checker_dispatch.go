@@ -246,6 +246,17 @@ func (p *checkPart) termOf(a *actor, cursor lane.Name) *term {
 	return nil
 }
 
+// outlived is the term that was taken from a process with the cursor that has a message by the
+// record that it knew, whatever was split and merged since; nil: there is none.
+func (p *checkPart) outlived(a *actor, m *consume.Message) *term {
+	for _, cursor := range []lane.Name{consume.Main, m.Color} {
+		if t := p.termOf(a, cursor); t != nil && t.taken > 0 && owning(t.record, m) == cursor {
+			return t
+		}
+	}
+	return nil
+}
+
 // beyond checks what a process does with a cursor that is not its own by the record: only
 // one that was cut off may, with what was taken from it, until it learns of the take.
 func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
@@ -512,10 +523,9 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		k.fail("REASON", "%s buries %s: %s", a.name, describe(f.msg), b.Why)
 		return
 	}
-	cursor := owning(p.record, f.msg)
-	h, _ := holderOf(p.record, cursor)
+	h, _ := holderOf(p.record, owning(p.record, f.msg))
 	zombie := !slices.Contains(a.sessions, h.Session)
-	switch t := p.termOf(a, cursor); {
+	switch t := p.outlived(a, f.msg); {
 	case zombie && (t == nil || a.learned[p.id] >= t.taken || !a.lost && !k.forced[t.session]):
 		k.fail("I2", "%s buries %s; the record names %s", a.name, describe(f.msg), describeRecord(p.record))
 		return

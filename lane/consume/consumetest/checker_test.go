@@ -148,6 +148,22 @@ func (h *history) settle(a *actor, run uint64, offset int64) {
 	h.k.told(a, h.now, &consume.Settled{Run: run, Offset: offset})
 }
 
+// burySplitOff has p, whose session ended before its time, bury a message of a strict lane
+// that it knows to be over; since then q has taken main and split the color off.
+func (h *history) burySplitOff() {
+	h.append(strictLane)
+	h.p.view.Lanes[strictLane] = consume.Lane{Generation: 1, Ended: true}
+	h.k.fetches(h.p, &consume.Fetch{Run: 7, Partition: thePart, Max: 1})
+	h.k.revoked(h.p.sessions[0])
+	h.lose(h.p)
+	h.land(h.q, record(h.q), nil)
+	h.land(h.q, split(record(h.q), strictLane, 0, nil, lane.Baseline), map[lane.Name]*consume.Note{strictLane: noteOf(0)})
+	h.k.buried(h.p, 0, &consume.Bury{
+		Run: 7, Why: consume.BuryStrictEnded,
+		Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},
+	})
+}
+
 // settledAndReset lets p settle and note the first of two messages, and begin again at 0; nobody
 // has told it yet that the reset took place.
 func (h *history) settledAndReset() {
@@ -519,6 +535,13 @@ func TestCheckerSees(t *testing.T) {
 				Run: 7, Why: consume.BuryStrictEnded,
 				Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},
 			})
+		}},
+		{name: "cut off, and a strict color to the dead letters that was split off since", run: func(h *history) {
+			h.burySplitOff()
+		}},
+		{name: "the same, and it knows", rule: "I2", what: "the record names", run: func(h *history) {
+			h.k.told(h.p, 0, &consume.Recorded{Stored: consume.Stored{Partition: thePart, Revision: 1 << 20}})
+			h.burySplitOff()
 		}},
 		{name: "no member", rule: "I2", what: "no member", run: func(h *history) {
 			h.append("")
