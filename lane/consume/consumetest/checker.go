@@ -147,6 +147,7 @@ type handed struct {
 	by     *actor
 	run    uint64
 	lane   lane.Name
+	term   *term // of the cursor that gave it out
 	at     time.Duration
 	zombie bool
 	stored bool // its copy is on its way

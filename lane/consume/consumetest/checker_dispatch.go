@@ -165,8 +165,11 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		if _, there := p.record.Colors[color]; there {
 			return // below from
 		}
-		had := slices.ContainsFunc(f.hands, func(h handed) bool { return h.by == a && h.run == d.Run })
-		if t := p.termOf(a, consume.Main); had || f.back || t != nil && (f.msg.Offset < t.from || f.cut == t) {
+		t := p.termOf(a, consume.Main)
+		had := slices.ContainsFunc(f.hands, func(h handed) bool {
+			return h.by == a && (h.run == d.Run || t != nil && h.term == t) // one that was cut, and goes on, has another run
+		})
+		if had || f.back || t != nil && (f.msg.Offset < t.from || f.cut == t) {
 			return // main had it before and has it still, whoever owns the color now
 		}
 	}
@@ -230,7 +233,7 @@ func (k *checker) counted(a *actor, p *checkPart, f *fate, now time.Duration, d 
 			a.moved(p, d.Cursor, now)
 		}
 	}
-	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, at: now, zombie: zombie})
+	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, term: p.termOf(a, d.Cursor), at: now, zombie: zombie})
 }
 
 // termOf is the last time that an actor held a cursor, or nil.

@@ -283,6 +283,20 @@ func TestCheckerSees(t *testing.T) {
 			h.hand(h.p, base, base, 0, false)
 			h.hand(h.q, base, base, 0, true)
 		}},
+		{name: "cut off and going on with what main had in another run", run: func(h *history) {
+			h.append("green")
+			h.hand(h.p, base, base, 0, false)
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "cut off and going on with a color that nobody knows", rule: "I2", what: "may be a new one", run: func(h *history) {
+			h.append("green")
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.hand(h.p, base, base, 0, false)
+		}},
 		{name: "cut off and going on, and the next one does not say so", rule: "I3", what: "which one that was cut off has dispatched", run: func(h *history) {
 			h.append("", "")
 			h.k.told(h.p, 0, &consume.LeaseLost{})
