@@ -48,7 +48,9 @@ type Message struct {
 	Origin    *Origin       // of a message in a retry or dead-letter topic
 	Error     string        // why it failed last
 	Delay     time.Duration // to Append: not given out earlier than that; 0: at once
-	ID        string        // to Append: an engine that has it already appends nothing; empty: none
+	// ID, to Append: an engine that has it already appends nothing; empty: none. It is known in
+	// its partition: what is sent again after the topic has grown may go to another one.
+	ID string
 }
 
 // Bytes is what a message counts for in a window: payload, key and headers.
