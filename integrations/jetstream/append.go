@@ -18,7 +18,7 @@ import (
 
 // Append adds messages, each to its topic; see [consume.Source] and [Durability]. Messages
 // for one partition get ascending offsets in their order. A message without a key that has
-// an ID goes to a partition by its ID, or nobody would find it there the next time. A delay
+// an ID goes to a partition by its ID, so that another process finds it there. A delay
 // that is longer than the topic keeps messages is refused: the message would be gone before
 // it is due.
 func (e *Engine) Append(ctx context.Context, ms ...*consume.Message) error {
@@ -71,10 +71,10 @@ func (e *Engine) place(ctx context.Context, ms []*consume.Message) (order []cons
 		case t.Retention > 0 && m.Delay > t.Retention:
 			return nil, nil, fmt.Errorf("to %s: delay %s: the topic keeps messages for %s", m.Partition, m.Delay, t.Retention)
 		}
-		p := m.Partition
-		if p.Index < 0 {
-			p.Index = e.partitionOf(m, uint32(t.Partitions))
+		if m.Partition.Index < 0 {
+			m.Partition.Index = e.partitionOf(m, uint32(t.Partitions))
 		}
+		p := m.Partition
 		if runs[p] == nil {
 			order = append(order, p)
 		}

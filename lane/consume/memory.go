@@ -277,6 +277,9 @@ func (m *Memory) Append(_ context.Context, ms ...*Message) error {
 	now := m.now()
 	for _, msg := range ms {
 		t := m.topics[msg.Partition.Topic]
+		if msg.Partition.Index < 0 {
+			msg.Partition.Index = t.place(msg.Key)
+		}
 		if msg.ID != "" {
 			if t.ids[msg.ID] {
 				continue
@@ -284,9 +287,6 @@ func (m *Memory) Append(_ context.Context, ms ...*Message) error {
 			t.ids[msg.ID] = true
 		}
 		c := *msg
-		if c.Partition.Index < 0 {
-			c.Partition.Index = t.place(c.Key)
-		}
 		m.added++
 		if c.Delay > 0 {
 			t.delayed = append(t.delayed, delayedMessage{&c, now.Add(c.Delay), m.added})

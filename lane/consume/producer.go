@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -12,6 +13,10 @@ import (
 
 // DefaultSendTimeout bounds a [Producer.Send] whose context has no deadline.
 const DefaultSendTimeout = 10 * time.Second
+
+// maxDoubtful is of how many messages that may have arrived a producer knows the place; past
+// that it forgets some, which matters only where a topic grows just then.
+const maxDoubtful = 10_000
 
 // Outgoing is a message that is to be sent.
 type Outgoing struct {
@@ -34,7 +39,15 @@ type Producer struct {
 	id     Identity
 	inject func(context.Context, lane.Carrier)
 	hops   *Hops
+
+	mu sync.Mutex
+	// Where messages with an ID went that may have arrived: sent again they go there, or the
+	// partition that has the ID would not be asked.
+	doubtful map[doubtful]int32
 }
+
+// doubtful is a message that may have arrived.
+type doubtful struct{ topic, id string }
 
 // ProducerOption changes a [Producer].
 type ProducerOption func(*Producer)
@@ -49,7 +62,7 @@ func WithInject(f func(context.Context, lane.Carrier)) ProducerOption {
 // NewProducer makes a producer of an engine and of the process's connection to the control
 // plane, neither of which it closes.
 func NewProducer(src Source, lc Identity, options ...ProducerOption) *Producer {
-	p := &Producer{src: src, id: lc}
+	p := &Producer{src: src, id: lc, doubtful: map[doubtful]int32{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -61,7 +74,8 @@ func NewProducer(src Source, lc Identity, options ...ProducerOption) *Producer {
 // color of the message that is being handled, and its trace and baggage go along.
 //
 // They are durable when it returns without an error. With one, any of them may be there, or
-// come later: those that have an ID can be sent again. Errors are [ErrUnsupported], where the
+// come later: those that have an ID can be sent again, by the same producer also where the
+// topic grows meanwhile. Errors are [ErrUnsupported], where the
 // engine has no delays or no IDs; [ErrNoTopic]; and the engine's, which pass. Where ctx has no
 // deadline it takes [DefaultSendTimeout] at most. Keys, values and headers belong to the
 // engine from then on and must not be changed.
@@ -96,13 +110,54 @@ func (p *Producer) Send(ctx context.Context, ms ...Outgoing) error {
 		ctx, cancel = context.WithTimeout(ctx, DefaultSendTimeout)
 		defer cancel()
 	}
+	p.aim(out)
 	began := time.Now() // who gets one of them may be told of it before it is all done here
 	err := p.src.Append(ctx, out...)
+	p.doubt(out, err)
 	p.hops.produced(out, p.id.Process(), began, err)
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", ms[0].Topic, err)
 	}
 	return nil
+}
+
+// aim has what may have arrived go where it went.
+func (p *Producer) aim(ms []*Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.doubtful) == 0 {
+		return
+	}
+	for _, m := range ms {
+		if at, ok := p.doubtful[doubtful{m.Partition.Topic, m.ID}]; ok && m.ID != "" {
+			m.Partition.Index = at
+		}
+	}
+}
+
+// doubt remembers where messages went that may have arrived, and forgets those that have.
+func (p *Producer) doubt(ms []*Message, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && len(p.doubtful) == 0 {
+		return
+	}
+	for _, m := range ms {
+		key := doubtful{m.Partition.Topic, m.ID}
+		switch {
+		case m.ID == "" || m.Partition.Index < 0:
+		case err == nil:
+			delete(p.doubtful, key)
+		default:
+			for other := range p.doubtful {
+				if len(p.doubtful) < maxDoubtful {
+					break
+				}
+				delete(p.doubtful, other)
+			}
+			p.doubtful[key] = m.Partition.Index
+		}
+	}
 }
 
 // headers are a message's own with its trace and color.

@@ -48,9 +48,7 @@ type Message struct {
 	Origin    *Origin       // of a message in a retry or dead-letter topic
 	Error     string        // why it failed last
 	Delay     time.Duration // to Append: not given out earlier than that; 0: at once
-	// ID, to Append: an engine that has it already appends nothing; empty: none. It is known in
-	// its partition: what is sent again after the topic has grown may go to another one.
-	ID string
+	ID        string        // to Append: a partition that has it already gets nothing; empty: none
 }
 
 // Bytes is what a message counts for in a window: payload, key and headers.
@@ -109,8 +107,10 @@ type Source interface {
 	// At is the first offset whose message is not older than t; the end where all are.
 	At(ctx context.Context, p Partition, t time.Time) (int64, error)
 	// Append adds messages, each to its topic: to the partition of its Index, or, where that
-	// is negative, to one by its key. They are durable when it returns without an error;
-	// with one, any of them may be there or come later.
+	// is negative, to one by its key, whose Index it sets before it sends anything: the same
+	// message appended again goes to the same place, though the topic has grown. They are
+	// durable when it returns without an error; with one, any of them may be there or come
+	// later.
 	Append(ctx context.Context, ms ...*Message) error
 	// Mirror tells the engine a group's lowest unsettled offset, for the engine's own tools.
 	// It is never read back. A color's goes under the name group%color.

@@ -77,6 +77,7 @@ var engineChecks = []struct {
 	{"ReadersAndWriters", checkReadersAndWriters},
 	{"Waits", checkWaits},
 	{"Keys", checkKeys},
+	{"Places", checkPlaces},
 	{"Start", checkStart},
 	{"Delay", checkDelay},
 	{"Dedup", checkDedup},

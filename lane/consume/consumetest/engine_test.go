@@ -107,6 +107,13 @@ func TestSuiteIsStrict(t *testing.T) {
 			}
 		}}},
 		{"appends that are forgotten", "Messages", broken{append: func(ms []*consume.Message) []*consume.Message { return ms[:len(ms)-1] }}},
+		{"a place that is not told", "Places", broken{append: func(ms []*consume.Message) []*consume.Message {
+			copies := make([]*consume.Message, len(ms))
+			for i, m := range ms {
+				copies[i] = at(m, 0)
+			}
+			return copies
+		}}},
 		{"one epoch for all", "Recreated", broken{
 			bounds: func(b *consume.Bounds) { b.Epoch = "1" },
 			read:   func(b *consume.Batch, _ int64, _ consume.Filter) { b.Bounds.Epoch = "1" },

@@ -119,6 +119,56 @@ func checkDedup(ctx context.Context, e Engine) error {
 	return nil
 }
 
+// checkPlaces: a message that is appended again goes where it went before, though the topic
+// has grown, and so its ID is found.
+func checkPlaces(ctx context.Context, e Engine) error {
+	const before, after, n = 2, 7, 20
+	if err := e.Ensure(ctx, consume.TopicSpec{Name: "orders", Partitions: before}); err != nil {
+		return err
+	}
+	caps, ms := e.Caps(), make([]*consume.Message, n)
+	for i := range ms {
+		ms[i] = note(consume.Partition{Topic: "orders", Index: -1}, "", "x")
+		ms[i].Key = fmt.Appendf(nil, "key%d", i)
+		if caps.Dedup {
+			ms[i].ID = fmt.Sprint("id", i)
+		}
+	}
+	for again := range 2 {
+		if err := e.Append(ctx, ms...); err != nil {
+			return err
+		}
+		for _, m := range ms {
+			if m.Partition.Index < 0 || m.Partition.Index >= before {
+				return fmt.Errorf("key %s went to %s at time %d: want its Index set to one of the %d partitions that there were", m.Key, m.Partition, again+1, before)
+			}
+		}
+		if !caps.Grow {
+			break
+		}
+		if again == 0 {
+			if err := e.Grow(ctx, "orders", after); err != nil {
+				return err
+			}
+		}
+	}
+	want, total := n, 0
+	if caps.Grow && !caps.Dedup {
+		want = 2 * n
+	}
+	for p := range int32(before) {
+		got, err := all(ctx, e, consume.Partition{Topic: "orders", Index: p}, consume.Filter{All: true}, 3*n)
+		if err != nil {
+			return err
+		}
+		total += len(got)
+	}
+	if total != want {
+		return fmt.Errorf("%d messages in the %d partitions that there were, want %d", total, before, want)
+	}
+	return nil
+}
+
 // checkMirror: what is mirrored changes nothing that is read.
 func checkMirror(ctx context.Context, e Engine) error {
 	if err := e.Ensure(ctx, consume.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
