@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanetest"
@@ -29,6 +30,7 @@ type moves struct {
 
 	mu       sync.Mutex
 	requests [][]string // the names of each request's writes
+	bytes    []int64    // how long each request was
 	sessions []string
 	hosts    []string
 }
@@ -53,7 +55,7 @@ func (m *moves) RoundTrip(r *http.Request) (*http.Response, error) {
 	for i := range batch.Writes {
 		names = append(names, batch.Writes[i].Name)
 	}
-	m.requests = append(m.requests, names)
+	m.requests, m.bytes = append(m.requests, names), append(m.bytes, r.ContentLength)
 	m.sessions, m.hosts = append(m.sessions, r.Header.Get(laneclient.SessionHeader)), append(m.hosts, r.URL.Host)
 	m.mu.Unlock()
 	if m.hold != nil {
@@ -145,6 +147,68 @@ func TestMovesShareRequests(t *testing.T) {
 			if slices.Contains(r, "main/billing/orders/252") != (m.sessions[i] == "s2") {
 				t.Errorf("session %s sends %v", m.sessions[i], r)
 			}
+		}
+	})
+}
+
+// TestMovesFitIntoARequest: moves that are too long for one request, all of them together, go
+// in as many as it takes. Refused as too long, they would be repeated for ever.
+func TestMovesFitIntoARequest(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
+		m, cfg := movesBefore(c)
+		m.hold = make(chan struct{})
+		lc := dial(t, cfg)
+		long := &consume.Record{Colors: map[lane.Name]consume.Entry{}}
+		for n := range 1000 {
+			color := lane.Name(fmt.Sprintf("%s-%d", strings.Repeat("x", 40), n))
+			long.Colors[color] = consume.Entry{Holder: consume.Holder{Session: strings.Repeat("s", 40)}}
+		}
+		var wg sync.WaitGroup
+		for n := range 2 + laneclient.MaxCursorBatch {
+			wg.Go(func() {
+				w := moveOf(n, "s1")
+				w.Record = long
+				if a, err := lc.Move(t.Context(), w); err != nil || a.Revision != uint64(1000+n) {
+					t.Errorf("move %d: %+v, %v", n, a, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(m.hold)
+		wg.Wait()
+		most := slices.Max(m.bytes)
+		if most > laneclient.MaxBatchBytes || most < laneclient.MaxBatchBytes/2 {
+			t.Errorf("requests of %d bytes, in %v moves: want at most %d bytes, and not much less", m.bytes, m.sizes(), laneclient.MaxBatchBytes)
+		}
+	})
+}
+
+// TestCloseOfWaitingMoves: who closes the client does not wait for moves that were not sent.
+func TestCloseOfWaitingMoves(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
+		m, cfg := movesBefore(c)
+		m.hold = make(chan struct{})
+		lc := dial(t, cfg)
+		var wg sync.WaitGroup
+		for n := range 5 { // two are sent, three wait, two of them of one session
+			wg.Go(func() {
+				_, err := lc.Move(t.Context(), moveOf(n, fmt.Sprint("s", n/2)))
+				if !errors.Is(err, consume.ErrDoubt) || n > 1 && !errors.Is(err, laneclient.ErrClosed) {
+					t.Errorf("move %d: %v", n, err)
+				}
+			})
+			synctest.Wait()
+		}
+		begun := time.Now()
+		if err := lc.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it takes %v: want no longer than the moves that were sent", took)
+		}
+		wg.Wait()
+		if got := m.sizes(); !slices.Equal(got, []int{1, 1}) {
+			t.Errorf("requests of %v moves", got)
 		}
 	})
 }
@@ -292,7 +356,7 @@ func (r *renewals) RoundTrip(q *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body) // the control plane is not held up
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	time.Sleep(delay)
+	time.Sleep(delay) // of the bubble's time: the answer is late
 	return resp, err
 }
 
@@ -300,6 +364,12 @@ func (r *renewals) set(fail bool, delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail, r.delay = fail, delay
+}
+
+// pass lets the bubble's time pass, where that is what happens to the code under test.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // TestSessionIsSpent: a session of which nothing remained is not given again, though its
@@ -326,14 +396,14 @@ func TestSessionIsSpent(t *testing.T) {
 			}
 			r.set(true, 0)
 			r.log = nil
-			time.Sleep(left - 8*time.Second)
+			pass(left - 8*time.Second)
 			if now, left := lc.Session(); now != id || left <= 0 {
 				t.Errorf("%v remain of %s", left, now)
 			}
 			r.set(false, 11*time.Second)
 			lost := false
 			for range 400 {
-				time.Sleep(100 * time.Millisecond)
+				pass(100 * time.Millisecond)
 				if !looks {
 					continue
 				}

@@ -22,7 +22,8 @@ const (
 	moveRequests = 2
 )
 
-// mover sends moves: at once where nothing is under way, and else many in one request.
+// mover sends moves: at once where nothing is under way, and else as many in one request as
+// the control plane takes.
 type mover struct {
 	mu      sync.Mutex
 	waiting []*move
@@ -33,12 +34,17 @@ type mover struct {
 
 // move is a write that waits for its answer.
 type move struct {
-	write  *consume.Write
-	body   CursorBatchWrite
-	answer consume.Answer
-	err    error
-	done   chan struct{}
-	gone   bool // nobody waits any more; guarded by the mover's mu
+	session string
+	body    json.RawMessage // a CursorBatchWrite
+	answer  consume.Answer
+	err     error
+	done    chan struct{}
+	gone    bool // nobody waits any more; guarded by the mover's mu
+}
+
+// batchOfMoves is a [CursorBatch] whose writes are encoded already: their size was asked for.
+type batchOfMoves struct {
+	Writes []json.RawMessage `json:"writes"`
 }
 
 // Move implements [consume.Registry]. Moves of the process that come while others are under
@@ -50,10 +56,11 @@ func (c *Client) Move(ctx context.Context, w *consume.Write) (consume.Answer, er
 	if err != nil {
 		return consume.Answer{}, doubt(err)
 	}
-	m := &move{write: w, done: make(chan struct{})}
-	if m.body, err = encodeWrite(engine, w); err != nil {
+	body, err := encodeWrite(engine, w)
+	if err != nil {
 		return consume.Answer{}, doubt(err)
 	}
+	m := &move{session: w.Session, body: body, done: make(chan struct{})}
 	to, path := &c.groups.records, pathCursorBatch
 	if w.Record == nil {
 		to, path = &c.groups.notes, pathNotes
@@ -75,8 +82,7 @@ func (q *mover) add(c *Client, path string, m *move) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		m.err = doubt(ErrClosed)
-		close(m.done)
+		m.end(doubt(ErrClosed))
 		return
 	}
 	q.waiting = append(q.waiting, m)
@@ -86,7 +92,13 @@ func (q *mover) add(c *Client, path string, m *move) {
 	}
 }
 
-// forget takes out a move that has not been sent.
+// end answers a move with an error.
+func (m *move) end(err error) {
+	m.err = err
+	close(m.done)
+}
+
+// forget takes a move out, if it has not been sent.
 func (q *mover) forget(m *move) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,16 +116,19 @@ func (q *mover) send(c *Client, path string) {
 	}
 }
 
-// next takes what goes into one request: moves of one session, in their order.
+// next takes what goes into one request: the first that waits, and others of its session as
+// far as there is room.
 func (q *mover) next() (ms []*move) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var rest []*move
+	size := len(`{"writes":[]}`)
 	for _, m := range q.waiting {
+		more := len(m.body) + len(",")
 		switch {
 		case m.gone:
-		case len(ms) < MaxCursorBatch && (len(ms) == 0 || m.write.Session == ms[0].write.Session):
-			ms = append(ms, m)
+		case len(ms) == 0, len(ms) < MaxCursorBatch && m.session == ms[0].session && size+more <= MaxBatchBytes:
+			ms, size = append(ms, m), size+more
 		default:
 			rest = append(rest, m)
 		}
@@ -130,11 +145,11 @@ func (c *Client) post(path string, ms []*move) {
 	// Of no single caller: each waits for its own answer as long as it likes.
 	ctx, cancel := context.WithTimeout(context.Background(), moveTimeout)
 	defer cancel()
-	batch := CursorBatch{Writes: make([]CursorBatchWrite, len(ms))}
+	batch := batchOfMoves{Writes: make([]json.RawMessage, len(ms))}
 	for i, m := range ms {
 		batch.Writes[i] = m.body
 	}
-	session, at := ms[0].write.Session, int(c.current.Load())
+	session, at := ms[0].session, int(c.current.Load())
 	var out CursorAnswers
 	err := c.Do(ctx, http.MethodPost, path, &batch, &out, InSession(session))
 	if err == nil && len(out.Answers) != len(ms) {
@@ -170,13 +185,16 @@ func (c *Client) spend(session string) {
 	signal(l.renew)
 }
 
-// encodeWrite is a write as the API takes it.
-func encodeWrite(engine string, w *consume.Write) (b CursorBatchWrite, err error) {
-	b.Name = CursorName(engine, w.Group, w.Partition.Topic, int(w.Partition.Index))
-	b.IfRevision, b.Gone = w.IfRevision, w.Gone
+// encodeWrite is a write as the API takes it: a CursorBatchWrite.
+func encodeWrite(engine string, w *consume.Write) (json.RawMessage, error) {
+	b := CursorBatchWrite{
+		Name:       CursorName(engine, w.Group, w.Partition.Topic, int(w.Partition.Index)),
+		IfRevision: w.IfRevision, CursorWrite: CursorWrite{Gone: w.Gone},
+	}
+	var err error
 	if w.Record != nil {
 		if b.Record, err = json.Marshal(w.Record); err != nil {
-			return b, fmt.Errorf("encode the record of %s: %w", b.Name, err)
+			return nil, fmt.Errorf("encode the record of %s: %w", b.Name, err)
 		}
 	}
 	for i := range w.Notes {
@@ -184,7 +202,7 @@ func encodeWrite(engine string, w *consume.Write) (b CursorBatchWrite, err error
 		out := NoteWrite{Cursor: string(n.Cursor), Compare: n.Compare, Revision: n.IfRevision}
 		if n.Note != nil {
 			if out.Note, err = json.Marshal(n.Note); err != nil {
-				return b, fmt.Errorf("encode a note of %s: %w", b.Name, err)
+				return nil, fmt.Errorf("encode a note of %s: %w", b.Name, err)
 			}
 		}
 		b.Notes = append(b.Notes, out)
@@ -197,7 +215,11 @@ func encodeWrite(engine string, w *consume.Write) (b CursorBatchWrite, err error
 			Kind: string(m.Kind), Cursor: string(m.Cursor), Lane: string(m.Lane), From: m.From, Why: string(m.Why),
 		})
 	}
-	return b, nil
+	body, err := json.Marshal(&b)
+	if err != nil {
+		return nil, fmt.Errorf("encode the write of %s: %w", b.Name, err)
+	}
+	return body, nil
 }
 
 // decodeAnswer says what became of a write. Only these three are answers about it; all else
@@ -238,10 +260,15 @@ func noteOf(n *CursorNote) (out consume.StoredNote, err error) {
 	return out, nil
 }
 
-// close waits until no move is under way, and lets no more be made.
+// close lets no more moves be made, and waits until none is under way: those that have not
+// been sent are not.
 func (q *mover) close() {
 	q.mu.Lock()
 	q.closed = true
+	for _, m := range q.waiting {
+		m.end(doubt(ErrClosed))
+	}
+	q.waiting = nil
 	q.mu.Unlock()
 	q.senders.Wait()
 }

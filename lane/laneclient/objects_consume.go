@@ -30,6 +30,7 @@ const (
 	MaxNoteLeft     = 4096
 	MaxRecordBytes  = 128 << 10 // of a record's JSON
 	MaxCursorBatch  = 100       // writes of one POST to /v1/cursors:batch or /v1/notes
+	MaxBatchBytes   = 4 << 20   // of the body of such a POST
 	MaxGrace        = 10 * time.Minute
 	MaxPartitions   = 64     // of a topic that is written; cursors may have more
 	MaxPartition    = 99_999 // the highest index in a cursor's name
@@ -206,9 +207,9 @@ type CursorDone struct {
 }
 
 // CursorBatch is the body of POST /v1/cursors:batch, and, of writes without a record, of
-// POST /v1/notes: up to MaxCursorBatch writes, of the session in [SessionHeader]. Each is a
-// transaction of its own, answered by itself; a refused one refuses no other. They are
-// carried out at once, in no order.
+// POST /v1/notes: up to MaxCursorBatch writes in MaxBatchBytes, of the session in
+// [SessionHeader]. Each is a transaction of its own, answered by itself; a refused one refuses
+// no other. They are carried out at once, in no order.
 type CursorBatch struct {
 	Writes []CursorBatchWrite `json:"writes"`
 }
