@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/test/command"
 )
 
 // demoBound is what the demo is promised to end within.
@@ -163,42 +165,17 @@ func TestDemoWrongUse(t *testing.T) {
 // the baseline and gives the reason that was expected: only who answers tells.
 func TestDemoNoticesWrongRoutes(t *testing.T) {
 	t.Parallel()
-	pick, err := filepath.Abs("../lane/pick.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(pick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const original = "func Pick("
-	if bytes.Count(text, []byte("\n"+original)) != 1 {
-		t.Fatal("lane/pick.go has no func Pick to replace")
-	}
-	text = bytes.Replace(text, []byte("\n"+original), []byte("\nfunc rightPick("), 1)
-	text = append(text, `
+	overlay := command.Overlay(t, filepath.Join("..", "lane", "pick.go"), "\nfunc Pick(", `
 func Pick(s *Snapshot, service string, color Name, protocol string) Choice {
 	wrong := rightPick(s, service, Baseline, protocol)
 	right := rightPick(s, service, color, protocol)
 	wrong.Color, wrong.Reason = color, right.Reason
 	return wrong
 }
-`...)
-	dir := t.TempDir()
-	variant := filepath.Join(dir, "pick.go")
-	if err := os.WriteFile(variant, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{pick: variant}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wrong := filepath.Join(dir, "laneway")
-	runIn(t, "..", nil, "go", "build", "-overlay", file, "-o", wrong, "./cmd/laneway")
+
+func rightPick(`)
+	wrong := filepath.Join(t.TempDir(), "laneway")
+	runIn(t, "..", nil, "go", "build", "-overlay", overlay, "-o", wrong, "./cmd/laneway")
 
 	stdout, stderr, exit := demoRun(t, wrong)
 	if exit != 1 {
@@ -438,7 +415,7 @@ func TestDemoKeep(t *testing.T) {
 		}
 		return nil
 	})
-	again.signal(syscall.SIGTERM)
+	again.Signal(syscall.SIGTERM)
 	again.wait(t, 10*time.Second)
 	poll(t, 5*time.Second, func() error {
 		if got, want := d.path(t, green), "A1 B1 C1 D2 E1"; got != want {
@@ -496,8 +473,8 @@ func interruptDemo(t *testing.T) bool {
 		}
 		return nil
 	})
-	children := childrenOf(t, p.cmd.Process.Pid)
-	p.signal(syscall.SIGINT)
+	children := childrenOf(t, p.Cmd.Process.Pid)
+	p.Signal(syscall.SIGINT)
 	exit := p.wait(t, 30*time.Second)
 	if strings.Contains(p.stdout.String(), "plain") { // the routes
 		return false

@@ -134,7 +134,7 @@ func TestDiskFull(t *testing.T) {
 	s.takesWrites(t, "room")
 
 	etcdtest.FillDisk(t, filler)
-	s.kill()
+	s.Kill()
 	s = startServer(t, args...)
 	routed()
 	status, h, err := s.health(t, "/readyz")

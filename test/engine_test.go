@@ -97,7 +97,7 @@ func TestEngine(t *testing.T) {
 	if _, err := e.Partitions(t.Context(), "made.here"); err == nil {
 		t.Error("the topic is there after it was deleted")
 	}
-	s.signal(syscall.SIGTERM)
+	s.Signal(syscall.SIGTERM)
 	if status := s.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d after TERM, want 0", status)
 	}
@@ -121,7 +121,7 @@ func TestEngineCrash(t *testing.T) {
 		if err := json.Unmarshal([]byte(s.must(t, "engine", "show", "main", "-o", "json")), &before); err != nil {
 			t.Fatal(err)
 		}
-		s.kill()
+		s.Kill()
 		s = startServer(t, args...)
 		if err := json.Unmarshal([]byte(s.must(t, "engine", "show", "main", "-o", "json")), &after); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestEngineRole(t *testing.T) {
 	}
 	s.must(t, "topic", "delete", "orders")
 
-	first.signal(syscall.SIGTERM)
+	first.Signal(syscall.SIGTERM)
 	first.wait(t, 20*time.Second)
 	poll(t, 20*time.Second, func() error {
 		if out := s.must(t, "engine", "list"); strings.Contains(out, "main ") || !strings.Contains(out, "other ") {
@@ -199,7 +199,7 @@ func TestEngineWithoutControl(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--roles", "control,gateway")
 	address := s.addresses["control"]
-	s.kill()
+	s.Kill()
 	e := startServer(t, "--roles", "engine", "--control", "http://"+address)
 	if status, body, err := get(t, e.addresses["admin"], "localhost", "/readyz"); err != nil || status != 503 || !strings.Contains(body, "control plane") {
 		t.Errorf("/readyz without a control plane: %d %s %v", status, body, err)

@@ -18,13 +18,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/test/command"
 )
 
 // built is the binary under test, set by TestMain before any test runs.
 var built string
-
-// builtBinary is the environment variable that names it to other processes of the tests.
-const builtBinary = "TEST_BUILT"
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
@@ -36,29 +35,13 @@ func buildAndRun(m *testing.M) int {
 		}
 		return 0
 	}
-	if built = os.Getenv(builtBinary); built != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "laneway-test-")
+	path, remove, err := command.Build("..", buildFlags()...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	built = filepath.Join(dir, "laneway")
-	build := exec.Command("go", append(append([]string{"build"}, buildFlags()...), "-o", built, "./cmd/laneway")...)
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
-		return 1
-	}
-	// What the caller's shell has set must not configure what is tested.
-	for _, e := range os.Environ() {
-		if key, _, _ := strings.Cut(e, "="); strings.HasPrefix(key, "LANEWAY_") || strings.HasPrefix(key, "OTEL_") {
-			_ = os.Unsetenv(key)
-		}
-	}
-	_ = os.Setenv(builtBinary, built)
+	defer remove()
+	built = path
 	return m.Run()
 }
 
@@ -105,65 +88,46 @@ func (o *output) String() string {
 
 // process is a command that runs until it is ended.
 type process struct {
-	cmd            *exec.Cmd
+	*command.Process
 	stdout, stderr output
-	done           chan struct{} // closed when it has ended
 }
 
 // startProcess starts the command with the arguments given. When the test ends it
 // is asked to end, and killed where it does not.
 func startProcess(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(built, args...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.WaitDelay = 10 * time.Second
-	if err := p.cmd.Start(); err != nil {
+	p := new(process)
+	cmd := exec.Command(built, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = &p.stdout, &p.stderr
+	cmd.WaitDelay = 10 * time.Second
+	var err error
+	if p.Process, err = command.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(p.done)
-		_ = p.cmd.Wait()
-	}()
 	t.Cleanup(func() {
-		p.signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 		select {
-		case <-p.done:
+		case <-p.Done:
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s did not end within 20 s of TERM", p.cmd)
-			p.signal(syscall.SIGKILL)
-			<-p.done
+			t.Errorf("%s did not end within 20 s of TERM", p.Cmd)
+			p.Kill()
 		}
 		if t.Failed() {
-			t.Logf("%s\nstdout: %s\nstderr: %s", p.cmd, p.stdout.String(), p.stderr.String())
+			t.Logf("%s\nstdout: %s\nstderr: %s", p.Cmd, p.stdout.String(), p.stderr.String())
 		}
 	})
 	return p
-}
-
-// signal sends a signal; a process that has ended is no error.
-func (p *process) signal(sig syscall.Signal) {
-	select {
-	case <-p.done:
-	default:
-		_ = p.cmd.Process.Signal(sig)
-	}
-}
-
-// kill ends the process as a crash would.
-func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.done
 }
 
 // wait returns the exit status; 128 and more is not translated, a signal is -1.
 func (p *process) wait(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
+	case <-p.Done:
+		return p.Cmd.ProcessState.ExitCode()
 	case <-time.After(within):
-		t.Fatalf("%s has not ended within %s\nstderr: %s", p.cmd, within, p.stderr.String())
+		t.Fatalf("%s has not ended within %s\nstderr: %s", p.Cmd, within, p.stderr.String())
 		return 0
 	}
 }
@@ -210,8 +174,8 @@ func (s *server) await(t *testing.T) {
 	t.Helper()
 	poll(t, 30*time.Second, func() error {
 		select {
-		case <-s.done:
-			t.Fatalf("%s has ended: %s\nstderr: %s", s.cmd, s.cmd.ProcessState, s.stderr.String())
+		case <-s.Done:
+			t.Fatalf("%s has ended: %s\nstderr: %s", s.Cmd, s.Cmd.ProcessState, s.stderr.String())
 		default:
 		}
 		text, err := os.ReadFile(s.ready)

@@ -17,18 +17,8 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/test/command"
 )
-
-// freeAddress is one on loopback that was free just now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // peers are servers whose embedded registries are one cluster.
 type peers struct {
@@ -53,7 +43,7 @@ func startPeersAt(t *testing.T, data []string, more ...string) *peers {
 	p := &peers{data: data}
 	addresses := make([]string, len(data))
 	for i := range addresses {
-		addresses[i] = freeAddress(t)
+		addresses[i] = command.FreeAddress(t)
 	}
 	for i, addr := range addresses {
 		p.args = append(p.args, append([]string{
@@ -130,8 +120,8 @@ func (s *server) health(t *testing.T, path string) (status int, h laneclient.Hea
 func (s *server) lives(t *testing.T) {
 	t.Helper()
 	select {
-	case <-s.done:
-		t.Fatalf("the server has ended: %s\nstderr: %s", s.cmd.ProcessState, s.stderr.String())
+	case <-s.Done:
+		t.Fatalf("the server has ended: %s\nstderr: %s", s.Cmd.ProcessState, s.stderr.String())
 	default:
 	}
 }
@@ -148,7 +138,7 @@ func TestRegistryPeers(t *testing.T) {
 	}
 	written := []string{"first"}
 	for victim := range p.servers {
-		p.servers[victim].kill()
+		p.servers[victim].Kill()
 		for i, s := range p.others(victim) {
 			service := fmt.Sprintf("without-%d-by-%d", victim, i)
 			s.put(t, service)
@@ -170,8 +160,8 @@ func TestRegistryPeers(t *testing.T) {
 		})
 	}
 	routed(last)
-	p.servers[0].kill()
-	p.servers[1].kill()
+	p.servers[0].Kill()
+	p.servers[1].Kill()
 	poll(t, time.Minute, func() error {
 		status, h, err := last.health(t, "/readyz")
 		if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(h.Roles[0].Reason, "members") {
@@ -186,7 +176,7 @@ func TestRegistryPeers(t *testing.T) {
 
 	// It is started anew while it is the only one, and waits for the others.
 	args := append([]string{"--listen", "gateway=" + last.addresses["gateway"]}, p.args[2]...)
-	last.signal(syscall.SIGTERM)
+	last.Signal(syscall.SIGTERM)
 	last.wait(t, 20*time.Second)
 	last = startServer(t, args...)
 	p.servers[2] = last

@@ -95,7 +95,7 @@ func TestRegistryEtcdLate(t *testing.T) {
 	for _, role := range []string{"control", "gateway", "inside"} {
 		args = append(args, "--listen", role+"="+s.addresses[role])
 	}
-	s.signal(syscall.SIGTERM)
+	s.Signal(syscall.SIGTERM)
 	s.wait(t, 20*time.Second)
 	c.Members[0].Stop()
 	s = startServer(t, args...)

@@ -79,7 +79,7 @@ func TestRegistryKill(t *testing.T) {
 		k.waitForAcks(t, int64(life*acksPerLife))
 		// Some more, so that the kill comes at any point of a write.
 		time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond)
-		k.server.Load().kill()
+		k.server.Load().Kill()
 		k.killed++
 		if life%compactEvery == 0 {
 			k.read(t, true)
@@ -89,7 +89,7 @@ func TestRegistryKill(t *testing.T) {
 	k.stop.Store(true)
 	writing.Wait()
 	k.waitForWatchers(t)
-	k.server.Load().kill()
+	k.server.Load().Kill()
 	cancel()
 	watching.Wait()
 	k.read(t, false)

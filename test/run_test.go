@@ -29,17 +29,17 @@ func (p *process) child(t *testing.T) int {
 	t.Helper()
 	var pid int
 	poll(t, 10*time.Second, func() error {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.cmd.Process.Pid, p.cmd.Process.Pid))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Cmd.Process.Pid, p.Cmd.Process.Pid))
 		if err != nil {
 			return err
 		}
 		// Children hang on the thread that forked them.
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Cmd.Process.Pid))
 		if err != nil {
 			return err
 		}
 		for _, task := range tasks {
-			more, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", p.cmd.Process.Pid, task.Name()))
+			more, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", p.Cmd.Process.Pid, task.Name()))
 			text = append(text, more...)
 		}
 		fields := strings.Fields(string(text))
@@ -83,7 +83,7 @@ func TestRunServersOfOtherLanguages(t *testing.T) {
 				}
 				return nil
 			})
-			p.signal(syscall.SIGTERM)
+			p.Signal(syscall.SIGTERM)
 			s.gone(t, tt.service, "i1", seenAtOnce)
 			p.wait(t, 20*time.Second)
 		})
@@ -177,7 +177,7 @@ func TestRunConsumer(t *testing.T) {
 		}
 		return nil
 	})
-	p.signal(syscall.SIGINT)
+	p.Signal(syscall.SIGINT)
 	if status := p.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0 as the consumer's own", status)
 	}
@@ -286,7 +286,7 @@ func TestRunKilled(t *testing.T) {
 	p := s.runService(t, "http", nil, "--service", "order", "--instance", "o1")
 	s.registered(t, "order", "o1")
 	child := p.child(t)
-	p.kill()
+	p.Kill()
 	poll(t, seenAtOnce, func() error {
 		if alive(child) {
 			return fmt.Errorf("child %d runs on", child)
@@ -351,7 +351,7 @@ func TestRunKillsWhatDoesNotEnd(t *testing.T) {
 		p := s.runService(t, "deaf", nil, "--service", "deaf", "--instance", "d2", "--no-listen", "--drain", "1s")
 		deaf := childOf(t, p, "deaf")
 		s.registered(t, "deaf", "d2")
-		p.signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 		if status := p.wait(t, 20*time.Second); status != 137 {
 			t.Errorf("exit status %d, want 137: killed at the drain deadline", status)
 		}
@@ -377,10 +377,10 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 	said("noting")
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGINT} {
-		p.signal(sig)
+		p.Signal(sig)
 		said("got " + sig.String())
 	}
-	p.signal(syscall.SIGINT)
+	p.Signal(syscall.SIGINT)
 	if status := p.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
 	}
@@ -408,7 +408,7 @@ func TestRunStoppedAsItRegisters(t *testing.T) {
 	defer control.CloseClientConnections()
 	p := s.runService(t, "abrupt", nil, "--control", control.URL, "--service", "order", "--instance", "o1")
 	s.registered(t, "order", "o1")
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if status := p.wait(t, 20*time.Second); status != 5 || !strings.Contains(p.stdout.String(), "asked to end while gone") {
 		t.Errorf("exit status %d, want 5, and to be asked when the instance was gone: %s", status, p.stdout.String())
 	}
@@ -422,7 +422,7 @@ func TestRunOutlivesTheControlPlane(t *testing.T) {
 	p := s.runService(t, "http", nil, "--service", "order", "--instance", "o1")
 	s.registered(t, "order", "o1")
 	child := p.child(t)
-	s.kill()
+	s.Kill()
 	s = startServer(t, "--registry", "mem", "--listen", "control="+s.addresses["control"])
 	s.registered(t, "order", "o1")
 	if !alive(child) {
@@ -435,7 +435,7 @@ func TestRunOutlivesTheControlPlane(t *testing.T) {
 		}
 		return err
 	})
-	s.kill()
+	s.Kill()
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestRunStopsWithoutFailedRequests(t *testing.T) {
 		p := s.runService(t, "slow", nil, "--service", "order", "--instance", name)
 		s.registered(t, "order", name)
 		l.await(t, 50)
-		p.signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 		if status := p.wait(t, 20*time.Second); status != 0 {
 			t.Errorf("exit status %d, want 0", status)
 		}

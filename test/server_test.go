@@ -60,7 +60,7 @@ func TestServerReady(t *testing.T) {
 	if err != nil || !strings.Contains(body, "laneway_build_info{version=") || !strings.Contains(body, "laneway_view_stale 0") || !strings.Contains(body, "laneway_gateway_requests_in_flight") {
 		t.Errorf("/metrics misses build, view or gateway: %s", body)
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if status := p.wait(t, 15*time.Second); status != 0 {
 		t.Errorf("exit status %d after TERM, want 0; stderr: %s", status, p.stderr.String())
 	}
@@ -92,8 +92,8 @@ endpoints: [{protocol: http, address: "127.0.0.1:1"}]
 		name string
 		how  func()
 	}{
-		{"clean", func() { s.signal(syscall.SIGTERM); s.wait(t, 15*time.Second) }},
-		{"crash", func() { s.kill() }},
+		{"clean", func() { s.Signal(syscall.SIGTERM); s.wait(t, 15*time.Second) }},
+		{"crash", func() { s.Kill() }},
 	} {
 		end.how()
 		s = startServer(t, "--data", data)
@@ -109,9 +109,9 @@ func TestServerRefuses(t *testing.T) {
 	free := []string{"--listen", "control=127.0.0.1:0,gateway=127.0.0.1:0,inside=127.0.0.1:0"}
 	// The running server's directory is in its arguments.
 	data := ""
-	for i, arg := range s.cmd.Args {
+	for i, arg := range s.Cmd.Args {
 		if arg == "--data" {
-			data = s.cmd.Args[i+1]
+			data = s.Cmd.Args[i+1]
 		}
 	}
 	tests := []struct {
@@ -241,7 +241,7 @@ func TestControlPlaneGoesAndComes(t *testing.T) {
 	routed()
 	l := s.load(t, http.MethodPost, hosts["green"])
 	l.await(t, 100)
-	r.control.kill()
+	r.control.Kill()
 	l.await(t, 500)
 	routed()
 
@@ -254,8 +254,8 @@ func TestControlPlaneGoesAndComes(t *testing.T) {
 	}
 
 	// A restarted gateway starts from its disk while nobody can tell it anything.
-	r.control.kill()
-	r.gateway.kill()
+	r.control.Kill()
+	r.gateway.Kill()
 	r.gateway = startServer(t, r.gatewayArgs...)
 	routed()
 	if h, err := ready(t, r.gateway); err != nil || !h.OK {
@@ -282,8 +282,8 @@ func TestGatewayWithoutAView(t *testing.T) {
 	t.Parallel()
 	r := startRoles(t)
 	control, admin := r.control.addresses["control"], r.gateway.addresses["admin"]
-	r.control.kill()
-	r.gateway.kill()
+	r.control.Kill()
+	r.gateway.Kill()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ready.json")
 	startProcess(t, nil, "server", "--roles", "gateway", "--control", "http://"+control, "--data", filepath.Join(dir, "new"),
@@ -342,7 +342,7 @@ func TestServerStopsUnderLoad(t *testing.T) {
 	// idle connection is nobody's fault.
 	l := s.load(t, http.MethodGet, "order.lane.localhost")
 	l.await(t, 200)
-	s.signal(syscall.SIGTERM)
+	s.Signal(syscall.SIGTERM)
 	if status := s.wait(t, 20*time.Second); status != 0 {
 		t.Errorf("exit status %d, want 0; stderr: %s", status, s.stderr.String())
 	}

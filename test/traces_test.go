@@ -195,7 +195,7 @@ func TestTracesDoNotHinder(t *testing.T) {
 				}
 				return err
 			})
-			p.signal(syscall.SIGTERM)
+			p.Signal(syscall.SIGTERM)
 			if status := p.wait(t, 20*time.Second); status != 0 {
 				t.Errorf("exit status %d, want 0", status)
 			}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/integrations/jetstream"
-	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -200,9 +199,3 @@ func (w *watched) Join(ctx context.Context, group string, m consume.Member) erro
 	}
 	return err
 }
-
-// nobody is the identity of producers: what they send has the color that they say.
-type nobody struct{}
-
-func (nobody) Process() lane.Name { return lane.Baseline }
-func (nobody) Used(lane.Name)     {}

@@ -105,7 +105,7 @@ func (c *chaos) between(least, most time.Duration) time.Duration {
 func (c *chaos) begin(s *slot) {
 	c.consume(s)
 	c.progress.follow(s.life, c.book(s.life))
-	c.tellStory("%s begins, pid %d", s.life, s.p.cmd.Process.Pid)
+	c.tellStory("%s begins, pid %d", s.life, s.p.Cmd.Process.Pid)
 }
 
 // pump does what is due, and takes in what consumers have written.
@@ -131,12 +131,12 @@ func (c *chaos) pump() {
 			continue
 		}
 		s.joined = c.progress.joined(s.life, 2)
-		if s.p.ended() {
+		if s.p.Ended() {
 			c.t.Fatalf("%s has ended by itself: %s", s.life, tail(c.folder, s.life))
 		}
 	}
 	for _, r := range append(slices.Clone(c.replicas), c.engine) {
-		if r.p.ended() && !r.busy {
+		if r.p.Ended() && !r.busy {
 			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
 		}
 	}
@@ -194,7 +194,7 @@ func (c *chaos) pick() *slot {
 // kill kills a consumer.
 func (c *chaos) kill(s *slot) {
 	before := time.Now()
-	s.p.kill()
+	s.p.Kill()
 	c.kills = append(c.kills, killed{s.life, before, time.Now()})
 	c.tellStory("%s was killed", s.life)
 	s.p, s.stopped = nil, false
@@ -220,13 +220,13 @@ func (c *chaos) haltConsumer(what string, d time.Duration) string {
 		return ""
 	}
 	c.halts = append(c.halts, halted{s.life, time.Now()})
-	s.p.signal(syscall.SIGSTOP)
+	s.p.Signal(syscall.SIGSTOP)
 	s.stopped = true
 	life := s.life
 	c.tellStory("%s is stopped for %s", life, d)
 	c.later(d, func() {
 		if s.life == life && s.p != nil {
-			s.p.signal(syscall.SIGCONT)
+			s.p.Signal(syscall.SIGCONT)
 			s.stopped = false
 			c.tellStory("%s goes on", life)
 		}
@@ -314,7 +314,7 @@ func (c *chaos) killReplica() string {
 func (c *chaos) killServer(r *replica, d time.Duration) {
 	r.busy = true
 	before := time.Now()
-	r.p.kill()
+	r.p.Kill()
 	c.kills = append(c.kills, killed{r.p.name, before, time.Now()})
 	c.tellStory("%s was killed", r.p.name)
 	c.later(d, func() { c.relaunch(r) })
@@ -325,7 +325,7 @@ func (c *chaos) relaunch(r *replica) {
 	c.launch(r, r.p.name)
 	c.tellStory("%s is started", r.p.name)
 	c.until(50*time.Millisecond, func() bool {
-		if r.p.ended() {
+		if r.p.Ended() {
 			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
 		}
 		if !r.isReady() {
@@ -348,10 +348,10 @@ func (c *chaos) haltReplica() string {
 
 func (c *chaos) haltServer(r *replica, d time.Duration) {
 	r.busy = true
-	r.p.signal(syscall.SIGSTOP)
+	r.p.Signal(syscall.SIGSTOP)
 	c.tellStory("%s is stopped for %s", r.p.name, d)
 	c.later(d, func() {
-		r.p.signal(syscall.SIGCONT)
+		r.p.Signal(syscall.SIGCONT)
 		r.busy = false
 		c.tellStory("%s goes on", r.p.name)
 	})

@@ -141,7 +141,7 @@ func (c *chaos) stopSlots(l lane.Name, slots []*slot) laneStop {
 	for _, s := range slots {
 		stop.lives = append(stop.lives, s.life)
 		if clean {
-			s.p.signal(syscall.SIGTERM)
+			s.p.Signal(syscall.SIGTERM)
 		} else {
 			c.kill(s)
 		}
@@ -158,10 +158,10 @@ func (c *chaos) whenEnded(slots []*slot, then func()) {
 			if s.p == nil {
 				continue
 			}
-			if !s.p.ended() {
+			if !s.p.Ended() {
 				if time.Since(begun) > 4*handover {
-					s.p.signal(syscall.SIGQUIT) // which tells where it stands
-					<-s.p.done
+					s.p.Signal(syscall.SIGQUIT) // which tells where it stands
+					<-s.p.Done
 					c.t.Fatalf("%s does not end: %s", s.life, tail(c.folder, s.life))
 				}
 				return false

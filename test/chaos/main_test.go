@@ -17,11 +17,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/test/command"
 )
 
 var (
@@ -38,7 +37,6 @@ var (
 const (
 	modeVar     = "CHAOS_MODE"
 	settingsVar = "CHAOS_SETTINGS"
-	builtVar    = "CHAOS_BUILT"
 )
 
 // built is the command under test, set by TestMain before any test runs.
@@ -54,29 +52,13 @@ func buildAndRun(m *testing.M) int {
 		}
 		return 0
 	}
-	if built = os.Getenv(builtVar); built != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "laneway-chaos-")
+	path, remove, err := command.Build("../..")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	built = filepath.Join(dir, "laneway")
-	build := exec.Command("go", "build", "-o", built, "./cmd/laneway")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
-		return 1
-	}
-	// What the caller's shell has set must not configure what is tested.
-	for _, e := range os.Environ() {
-		if key, _, _ := strings.Cut(e, "="); strings.HasPrefix(key, "LANEWAY_") || strings.HasPrefix(key, "OTEL_") {
-			_ = os.Unsetenv(key)
-		}
-	}
-	_ = os.Setenv(builtVar, built)
+	defer remove()
+	built = path
 	return m.Run()
 }
 

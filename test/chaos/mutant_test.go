@@ -1,13 +1,13 @@
 package chaos
 
 import (
-	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/laneway-dev/laneway/test/command"
 )
 
 // mutant is a way to break package consume: a change of one of its files, and how it shows.
@@ -42,7 +42,7 @@ func TestMutants(t *testing.T) {
 	for _, m := range mutants()[:min(*mutantsFlag, len(mutants()))] {
 		t.Run(m.name, func(t *testing.T) {
 			bin := filepath.Join(t.TempDir(), "mutant.test")
-			build := exec.Command("go", "test", "-c", "-overlay", overlay(t, filepath.Join("..", "..", "lane", "consume", m.file), m.old, m.now), "-o", bin, ".")
+			build := exec.Command("go", "test", "-c", "-overlay", command.Overlay(t, filepath.Join("..", "..", "lane", "consume", m.file), m.old, m.now), "-o", bin, ".")
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("it does not build: %v\n%s", err, out)
 			}
@@ -57,34 +57,4 @@ func TestMutants(t *testing.T) {
 			}
 		})
 	}
-}
-
-// overlay gives the name of a file for the overlay flag of the go command, by which one place
-// of a file is changed.
-func overlay(t *testing.T, file, old, now string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), old); n != 1 {
-		t.Fatalf("%s has these lines %d times, want once:\n%s", file, n, old)
-	}
-	dir := t.TempDir()
-	changed := filepath.Join(dir, filepath.Base(file))
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), old, now, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if file, err = filepath.Abs(file); err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return list
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/test/command"
 )
 
 // Shape of the installation under test.
@@ -91,7 +92,7 @@ type slot struct {
 }
 
 // running reports whether the slot has a consumer that has begun.
-func (s *slot) running() bool { return s.p != nil && !s.p.ended() && !s.joined.IsZero() }
+func (s *slot) running() bool { return s.p != nil && !s.p.Ended() && !s.joined.IsZero() }
 
 // site is the installation under test.
 type site struct {
@@ -119,11 +120,11 @@ func newSite(t *testing.T, folder string) *site {
 	s := &site{t: t, folder: folder, sent: map[lane.Name]int{}, bursts: map[lane.Name]int{}}
 	peers := make([]string, replicas)
 	for i := range peers {
-		peers[i] = freeAddress(t)
+		peers[i] = command.FreeAddress(t)
 	}
 	var urls []string
 	for i, peer := range peers {
-		r := &replica{address: freeAddress(t), ready: filepath.Join(folder, fmt.Sprintf("control-%d.ready", i))}
+		r := &replica{address: command.FreeAddress(t), ready: filepath.Join(folder, fmt.Sprintf("control-%d.ready", i))}
 		r.args = []string{
 			"server", "--roles", "control", "--listen", "control=" + r.address, "--registry-peers", strings.Join(peers, ","),
 			"--listen", "registry=" + peer, "--data", filepath.Join(folder, "data", fmt.Sprintf("control-%d", i)), "--ready-file", r.ready,
@@ -138,7 +139,7 @@ func newSite(t *testing.T, folder string) *site {
 	for _, url := range urls {
 		s.apis = append(s.apis, laneclient.NewAPI(laneclient.Config{Control: []string{url}}))
 	}
-	address := freeAddress(t)
+	address := command.FreeAddress(t)
 	s.engine = &replica{address: address, ready: filepath.Join(folder, "engine.ready"), args: []string{
 		"server", "--roles", "engine", "--control", strings.Join(urls, ","), "--engine", "main=embedded", "--listen", "nats=" + address,
 		"--data", filepath.Join(folder, "data", "engine"), "--ready-file", filepath.Join(folder, "engine.ready"),
@@ -193,13 +194,13 @@ func (s *site) launch(r *replica, name string) {
 // isReady reports whether a server has come up since it was launched.
 func (r *replica) isReady() bool {
 	_, err := os.Stat(r.ready)
-	return err == nil && !r.p.ended()
+	return err == nil && !r.p.Ended()
 }
 
 func (s *site) await(r *replica) {
 	s.t.Helper()
 	poll(s.t, 2*time.Minute, func() error {
-		if r.p.ended() {
+		if r.p.Ended() {
 			s.t.Fatalf("%s has ended: %s", r.p.name, tail(s.folder, r.p.name))
 		}
 		if !r.isReady() {
@@ -346,7 +347,7 @@ func (s *site) stopProducing() {
 	}
 	for _, p := range s.producers {
 		select {
-		case <-p.done:
+		case <-p.Done:
 		case <-time.After(2 * time.Minute):
 			s.t.Fatalf("%s does not end: %s", p.name, tail(s.folder, p.name))
 		}
@@ -358,7 +359,7 @@ func (s *site) stopConsuming() {
 	s.t.Helper()
 	for _, c := range s.slots {
 		if c.p != nil {
-			c.p.signal(syscall.SIGTERM)
+			c.p.Signal(syscall.SIGTERM)
 		}
 	}
 	for _, c := range s.slots {
@@ -366,14 +367,14 @@ func (s *site) stopConsuming() {
 			continue
 		}
 		select {
-		case <-c.p.done:
+		case <-c.p.Done:
 		case <-time.After(3 * handover):
 			s.t.Errorf("%s does not end: %s", c.life, tail(s.folder, c.life))
-			c.p.signal(syscall.SIGQUIT) // which tells where it stands
+			c.p.Signal(syscall.SIGQUIT) // which tells where it stands
 			select {
-			case <-c.p.done:
+			case <-c.p.Done:
 			case <-time.After(10 * time.Second):
-				c.p.kill()
+				c.p.Kill()
 			}
 		}
 	}
