@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -246,22 +245,9 @@ func (m *demoMail) positions(ctx context.Context) (demoPositions, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(c.Record) == 0 {
-			continue
-		}
-		at := demoPosition{notes: map[lane.Name]consume.Note{}}
-		if err := json.Unmarshal(c.Record, &at.record); err != nil {
+		at := demoPosition{}
+		if at.record, at.notes, err = readRecord(c); err != nil {
 			return nil, err
-		}
-		for _, n := range c.Notes {
-			var note consume.Note
-			if len(n.Note) == 0 || string(n.Note) == "null" {
-				continue
-			}
-			if err := json.Unmarshal(n.Note, &note); err != nil {
-				return nil, err
-			}
-			at.notes[lane.Name(n.Cursor)] = note
 		}
 		out[i] = at
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laneway-dev/laneway/lane"
-	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -75,8 +74,8 @@ func (a *app) whoGets(ctx context.Context, topic, group string, color lane.Name)
 		return nil, ofKind(err, "group", group)
 	}
 	of := originOf(g, topic)
-	if !slices.Contains(g.Topics, of) {
-		return nil, fmt.Errorf("group %s does not read topic %s; it reads %s", group, topic, strings.Join(g.Topics, ", "))
+	if err := checkReads(g, of); err != nil {
+		return nil, err
 	}
 	facts, err := readGroupFacts(ctx, api)
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *app) whoGets(ctx context.Context, topic, group string, color lane.Name)
 	if err != nil {
 		return nil, err
 	}
-	owner := facts.view(group).Owner(consume.Topic{Name: of, Dead: "x"}, color)
+	owner := ownerOf(facts.view(group), g, topic, color)
 	e := &messageExplanation{
 		Topic: topic, Group: group, Color: string(color), Lane: string(owner.Lane), Reason: string(owner.Reason),
 		Dead: owner.Dead, Paused: g.Paused, Members: []string{}, Cursors: []cursorView{},

@@ -87,7 +87,7 @@ func (a *app) groupViews(ctx context.Context) ([]*groupView, error) {
 	if err != nil {
 		return nil, err
 	}
-	engines := openEngines{app: a, api: api}
+	engines := engineCache{app: a, api: api}
 	defer engines.close()
 	views := []*groupView{}
 	for _, g := range groups {
@@ -100,16 +100,16 @@ func (a *app) groupViews(ctx context.Context) ([]*groupView, error) {
 	return views, nil
 }
 
-// openEngines are engines that a command has opened, by name: each once. Of one that cannot
-// be reached it is said once.
-type openEngines struct {
+// engineCache has the engines that a command has opened, by name: each once. Of one that
+// cannot be reached it is said once.
+type engineCache struct {
 	app  *app
 	api  *api
 	open map[string]engine
 }
 
 // get gives an engine, or nil.
-func (o *openEngines) get(ctx context.Context, name string) engine {
+func (o *engineCache) get(ctx context.Context, name string) engine {
 	if e, asked := o.open[name]; asked {
 		return e
 	}
@@ -125,7 +125,7 @@ func (o *openEngines) get(ctx context.Context, name string) engine {
 	return e
 }
 
-func (o *openEngines) close() {
+func (o *engineCache) close() {
 	for _, e := range o.open {
 		if e != nil {
 			_ = e.Close() // it was only read from
@@ -152,7 +152,7 @@ consumer has in its hands just now is known to its process alone; it counts as w
 			if err != nil {
 				return err
 			}
-			engines := openEngines{app: a, api: api}
+			engines := engineCache{app: a, api: api}
 			defer engines.close()
 			v, err := facts.groupView(ctx, *g, engines.get(ctx, g.Engine))
 			if err != nil {
@@ -318,10 +318,11 @@ Retry and dead-letter topics stay as they are.`,
 			if o.to == "" {
 				return usageError(fmt.Errorf("where should group %s begin again? Say so with --to earliest, latest, a time or offset:NUMBER", args[0]))
 			}
-			if _, err := parseReset(o.to, time.Now()); err != nil {
+			start, err := parseReset(o.to, time.Now())
+			if err != nil {
 				return usageError(err)
 			}
-			return a.resetGroup(cmd.Context(), args[0], o)
+			return a.resetGroup(cmd.Context(), args[0], start, o)
 		},
 	}
 	c.Flags().StringVar(&o.to, "to", "", "`WHERE`: earliest, latest, a time as 2026-11-30T08:00:00Z or 2h (ago), or offset:NUMBER")
@@ -358,13 +359,27 @@ func parseReset(to string, now time.Time) (consume.Start, error) {
 	return consume.Start{Kind: consume.StartTime, Time: t}, nil
 }
 
-func (a *app) resetGroup(ctx context.Context, name string, o resetOptions) error {
+// openGroup reads a group and opens its engine.
+func (a *app) openGroup(ctx context.Context, name string) (*laneclient.Group, engine, error) {
 	api := a.api()
 	g, err := laneclient.Get[laneclient.Group](ctx, api, name)
 	if err != nil {
-		return ofKind(err, "group", name)
+		return nil, nil, ofKind(err, "group", name)
 	}
 	e, _, err := a.openNamed(ctx, api, g.Engine)
+	return g, e, err
+}
+
+// checkReads is the error where a group does not read a topic.
+func checkReads(g *laneclient.Group, topic string) error {
+	if slices.Contains(g.Topics, topic) {
+		return nil
+	}
+	return fmt.Errorf("group %s does not read topic %s; it reads %s", g.Name, topic, strings.Join(g.Topics, ", "))
+}
+
+func (a *app) resetGroup(ctx context.Context, name string, start consume.Start, o resetOptions) error {
+	g, e, err := a.openGroup(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -374,13 +389,9 @@ func (a *app) resetGroup(ctx context.Context, name string, o resetOptions) error
 	if len(o.topics) > 0 {
 		topics = o.topics
 	}
-	start, err := parseReset(o.to, time.Now())
-	if err != nil {
-		return usageError(err)
-	}
 	for _, topic := range topics {
-		if !slices.Contains(g.Topics, topic) {
-			return fmt.Errorf("group %s does not read topic %s; it reads %s", name, topic, strings.Join(g.Topics, ", "))
+		if err := checkReads(g, topic); err != nil {
+			return err
 		}
 		if err := resetOffsets(ctx, e, topic, o.partition, start, reset.Offsets); err != nil {
 			return err

@@ -46,12 +46,7 @@ type deadLetters struct {
 }
 
 func (a *app) openDead(ctx context.Context, name string) (*deadLetters, error) {
-	api := a.api()
-	g, err := laneclient.Get[laneclient.Group](ctx, api, name)
-	if err != nil {
-		return nil, ofKind(err, "group", name)
-	}
-	e, _, err := a.openNamed(ctx, api, g.Engine)
+	g, e, err := a.openGroup(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -96,36 +91,29 @@ func (d *deadLetters) get(ctx context.Context, ids []string) ([]deadView, error)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, *v)
+		out = append(out, v)
 	}
 	return out, nil
 }
 
-func (d *deadLetters) one(ctx context.Context, id string) (*deadView, error) {
+func (d *deadLetters) one(ctx context.Context, id string) (v deadView, err error) {
 	p, offset, err := parseID(id)
 	if err != nil {
-		return nil, usageError(err)
+		return v, usageError(err)
 	}
 	for _, topic := range d.group.Topics {
 		if consume.DeadTopic(topic, d.group.Name) != p.Topic {
 			continue
 		}
-		b, err := d.engine.Bounds(ctx, p)
+		m, err := readMessage(ctx, d.engine, p, offset)
 		if err != nil {
-			return nil, err
+			return v, err
 		}
-		if offset < b.End { // of one that is to come there is none, and to read it would wait
-			got, err := d.engine.Read(ctx, p, offset, consume.Filter{All: true}, 1)
-			if err != nil {
-				return nil, err
-			}
-			if len(got.Messages) > 0 && got.Messages[0].Offset == offset {
-				v := viewDead(got.Messages[0], topic)
-				return &v, nil
-			}
+		if m != nil {
+			return viewDead(m, topic), nil
 		}
 	}
-	return nil, fmt.Errorf("group %s has no dead message %s: `laneway group dead list %s` shows what there is", d.group.Name, id, d.group.Name)
+	return v, fmt.Errorf("group %s has no dead message %s: `laneway group dead list %s` shows what there is", d.group.Name, id, d.group.Name)
 }
 
 func idOf(m *consume.Message) string { return fmt.Sprintf("%s@%d", m.Partition, m.Offset) }
@@ -170,7 +158,7 @@ func (a *app) deadList() *cobra.Command {
 				now := time.Now()
 				g := a.newGrid("MESSAGE", "COLOR", "HAD BY", "FROM", "ATTEMPTS", "SENT", "WHY")
 				for _, v := range dead {
-					g.add(v.ID, v.Color, laneOrBaseline(v.Lane), v.Origin, fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(v.Error, 80))
+					g.add(v.ID, colorText(lane.Name(v.Color)), laneOrBaseline(v.Lane), v.Origin, fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(printable([]byte(v.Error)), shownValue))
 				}
 				return g.write(w)
 			})

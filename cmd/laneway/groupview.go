@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -70,16 +69,10 @@ func readGroupFacts(ctx context.Context, c *api) (*groupFacts, error) {
 func (f *groupFacts) view(group string) *consume.View {
 	v := &consume.View{Lanes: map[lane.Name]consume.Lane{}, Sessions: f.live}
 	for _, l := range f.lanes {
-		name, state := lane.Name(l.Name), lane.State(l.State)
-		v.Lanes[name] = consume.Lane{
-			Parent: lane.Name(l.Parent), Generation: l.Generation,
-			Ended: state == lane.Ended || state == lane.Draining && !name.Strict(),
-		}
+		v.Lanes[lane.Name(l.Name)] = laneclient.LaneOf(&l)
 	}
 	for _, m := range f.of(group) {
-		v.Members = append(v.Members, consume.Member{
-			ID: m.Name, Session: m.Session, Lane: lane.Name(m.Lane), Generation: m.Generation, Topics: m.Topics, Room: m.Room,
-		})
+		v.Members = append(v.Members, laneclient.MemberOf(&m))
 	}
 	return v
 }
@@ -106,17 +99,16 @@ func (f *groupFacts) groupView(ctx context.Context, g laneclient.Group, e engine
 		return nil, err
 	}
 	registry := f.view(g.Name)
-	reset := 0
+	resetting := false
 	for _, c := range cursors {
-		rows, done, err := f.cursorRows(ctx, &g, &c, registry, e)
+		rows, done, err := f.cursorRows(ctx, v, &c, registry, e)
 		if err != nil {
 			return nil, err
 		}
 		v.Cursors = append(v.Cursors, rows...)
 		if g.Reset != nil && !done {
-			if _, asked := g.Reset.Offsets[c.Topic+"/"+fmt.Sprint(c.Partition)]; asked {
-				reset++
-			}
+			_, asked := g.Reset.Offsets[partitionOf(&c).String()]
+			resetting = resetting || asked
 		}
 	}
 	if e != nil {
@@ -130,7 +122,7 @@ func (f *groupFacts) groupView(ctx context.Context, g laneclient.Group, e engine
 	switch {
 	case g.Paused:
 		v.State = "paused"
-	case reset > 0:
+	case resetting:
 		v.State = "resetting"
 	case !slices.ContainsFunc(v.Members, func(m laneclient.Member) bool { return m.Session != "" }):
 		v.State = "idle"
@@ -185,8 +177,19 @@ func readRecord(c *laneclient.Cursor) (r consume.Record, notes map[lane.Name]con
 	return r, notes, nil
 }
 
+func partitionOf(c *laneclient.Cursor) consume.Partition {
+	return consume.Partition{Topic: c.Topic, Index: int32(c.Partition)}
+}
+
+// ownerOf says to whom a color's messages of a topic of a group, or of the retry topic of one,
+// should go.
+func ownerOf(v *consume.View, g *laneclient.Group, topic string, color lane.Name) consume.Owner {
+	of := originOf(g, topic)
+	return v.Owner(consume.Topic{Name: of, Dead: consume.DeadTopic(of, g.Name)}, color)
+}
+
 // cursorRows are the cursors of one partition, main first. done: the group's reset is.
-func (f *groupFacts) cursorRows(ctx context.Context, g *laneclient.Group, c *laneclient.Cursor, v *consume.View, e engine) (rows []cursorView, done bool, err error) {
+func (f *groupFacts) cursorRows(ctx context.Context, g *groupView, c *laneclient.Cursor, v *consume.View, e engine) (rows []cursorView, done bool, err error) {
 	record, notes, err := readRecord(c)
 	if err != nil { // of a later version
 		return []cursorView{{Topic: c.Topic, Partition: c.Partition, Unknown: sentence(err)}}, false, nil
@@ -199,12 +202,12 @@ func (f *groupFacts) cursorRows(ctx context.Context, g *laneclient.Group, c *lan
 	colors = slices.Insert(colors, 0, consume.Main)
 	for _, color := range colors {
 		holder, _ := record.Holder(color)
-		owner := v.Owner(consume.Topic{Name: originOf(g, c.Topic), Dead: "x"}, color)
+		owner := ownerOf(v, &g.Group, c.Topic, color)
 		row := cursorView{
 			Topic: c.Topic, Partition: c.Partition, Color: string(color), Lane: string(holder.Lane), Session: holder.Session,
 			Reason: string(owner.Reason), Position: notes[color].Pos, Left: len(notes[color].Left),
 		}
-		f.tellHolder(&row, g.Name, owner)
+		f.tellHolder(&row, g.Members, owner)
 		rows = append(rows, row)
 	}
 	if e != nil {
@@ -215,16 +218,17 @@ func (f *groupFacts) cursorRows(ctx context.Context, g *laneclient.Group, c *lan
 	return rows, g.Reset != nil && record.Reset == g.Reset.ID, nil
 }
 
-// tellHolder says who runs a cursor, and whether it is about to be somebody else.
-func (f *groupFacts) tellHolder(row *cursorView, group string, owner consume.Owner) {
-	for _, m := range f.of(group) {
+// tellHolder says who of the group's members runs a cursor, and whether it is about to be
+// somebody else.
+func (f *groupFacts) tellHolder(row *cursorView, members []laneclient.Member, owner consume.Owner) {
+	for _, m := range members {
 		if m.Session != "" && m.Session == row.Session && m.Lane == row.Lane {
 			row.Member, row.Since = m.Name, m.Since
 		}
 	}
 	to := laneOrBaseline(string(owner.Lane))
 	switch {
-	case row.Session == "" && row.Color == "" && !slices.ContainsFunc(f.of(group), func(m laneclient.Member) bool { return m.Lane == "" }):
+	case row.Session == "" && row.Color == "" && !slices.ContainsFunc(members, func(m laneclient.Member) bool { return m.Lane == "" }):
 		row.Moving = "nobody runs it: the baseline has no consumer"
 	case row.Session == "":
 		row.Moving = "nobody runs it yet: it is for " + to
@@ -237,8 +241,8 @@ func (f *groupFacts) tellHolder(row *cursorView, group string, owner consume.Own
 
 // countLag says how many messages each cursor has before it. Main has what no other has.
 func countLag(ctx context.Context, e engine, c *laneclient.Cursor, record *consume.Record, notes map[lane.Name]consume.Note, rows []cursorView) error {
-	p := consume.Partition{Topic: c.Topic, Index: int32(c.Partition)}
-	var main, others int64
+	p := partitionOf(c)
+	var others int64
 	for i := range rows {
 		color := lane.Name(rows[i].Color)
 		if color == consume.Main {

@@ -380,12 +380,19 @@ func (c *Client) Leave(ctx context.Context, group, member string, grace time.Dur
 	return nil
 }
 
-// laneOf is a lane as Core knows it. One that drains gets nothing new, so that its color is
-// its parent's by now; but what a strict one has left is its members' to the end.
-func laneOf(name string, l *Lane) consume.Lane {
+// LaneOf is a lane as consumers know it. One that drains gets nothing new, so that its color
+// is its parent's by now; but what a strict one has left is its members' to the end.
+func LaneOf(l *Lane) consume.Lane {
 	state := lane.State(l.State)
 	return consume.Lane{
 		Parent: lane.Name(l.Parent), Generation: l.Generation,
-		Ended: state == lane.Ended || state == lane.Draining && !lane.Name(name).Strict(),
+		Ended: state == lane.Ended || state == lane.Draining && !lane.Name(l.Name).Strict(),
+	}
+}
+
+// MemberOf is a member of a group as consumers know it. It shares m's topics.
+func MemberOf(m *Member) consume.Member {
+	return consume.Member{
+		ID: m.Name, Session: m.Session, Lane: lane.Name(m.Lane), Generation: m.Generation, Topics: m.Topics, Room: m.Room,
 	}
 }

@@ -43,15 +43,14 @@ func decodeGroupChange(e Event) (ch groupChange, known bool, err error) {
 	case KindLanes:
 		var l Lane
 		if err = json.Unmarshal(e.Object, &l); err == nil {
-			ch.lane = laneOf(e.Name, &l)
+			l.Name = e.Name
+			ch.lane = LaneOf(&l)
 		}
 	case KindMembers:
 		var m Member
 		if err = json.Unmarshal(e.Object, &m); err == nil {
-			_, id, _ := strings.Cut(e.Name, "/")
-			ch.member = consume.Member{
-				ID: id, Session: m.Session, Lane: lane.Name(m.Lane), Generation: m.Generation, Topics: m.Topics, Room: m.Room,
-			}
+			_, m.Name, _ = strings.Cut(e.Name, "/")
+			ch.member = MemberOf(&m)
 		}
 	case KindGroups:
 		var g Group
