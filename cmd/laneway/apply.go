@@ -19,7 +19,6 @@ import (
 	"github.com/laneway-dev/laneway/internal/coloring"
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/lane"
-	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -362,20 +361,16 @@ func (a *app) applyTopic(ctx context.Context, c *api, s step) error {
 		return refused(err)
 	}
 	defer func() { _ = e.Close() }()
-	want := consume.TopicSpec{Name: t.Name, Partitions: int32(t.Partitions), Retention: time.Duration(t.Retention)}
-	if err := e.Ensure(ctx, want); err != nil {
-		return refused(fmt.Errorf("create it on engine %s: %w", t.Engine, err))
-	}
-	is, err := e.Describe(ctx, t.Name)
-	switch {
+	is, err := ensureTopic(ctx, e, t)
+	switch partitions, retention := int32(t.Partitions), time.Duration(t.Retention); {
 	case err != nil:
-		return refused(fmt.Errorf("read it back from engine %s: %w", t.Engine, err))
-	case is.Partitions > want.Partitions:
-		return refused(fmt.Errorf("partitions: is %d, but engine %s has %d, which are never taken away", want.Partitions, t.Engine, is.Partitions))
-	case is.Retention != want.Retention:
-		return refused(fmt.Errorf("retention: is %s, but engine %s has the topic with %s, which stays", want.Retention, t.Engine, is.Retention))
-	case is.Partitions < want.Partitions:
-		if err := e.Grow(ctx, t.Name, want.Partitions); err != nil {
+		return refused(err)
+	case is.Partitions > partitions:
+		return refused(fmt.Errorf("partitions: is %d, but engine %s has %d, which are never taken away", partitions, t.Engine, is.Partitions))
+	case is.Retention != retention:
+		return refused(fmt.Errorf("retention: is %s, but engine %s has the topic with %s, which stays", retention, t.Engine, is.Retention))
+	case is.Partitions < partitions:
+		if err := e.Grow(ctx, t.Name, partitions); err != nil {
 			return refused(fmt.Errorf("give it more partitions on engine %s: %w", t.Engine, err))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -47,6 +48,10 @@ func engineSchemes() map[string]func(context.Context, engineAt) (engine, error) 
 	}
 }
 
+// fetchWait is how long a read waits where there is nothing to read: whoever opens an engine
+// here looks at what there is, and waits for no message.
+const fetchWait = time.Millisecond
+
 // openEngine opens an engine. Its URL has been checked.
 func openEngine(ctx context.Context, at engineAt) (engine, error) {
 	scheme, _, _ := strings.Cut(at.URL, "://")
@@ -72,7 +77,7 @@ func openEmbedded(ctx context.Context, at engineAt) (engine, error) {
 
 func openNATS(ctx context.Context, at engineAt) (engine, error) {
 	cfg := at.jetstream()
-	cfg.URL, cfg.Log = at.URL, at.log
+	cfg.URL, cfg.Log, cfg.FetchWait = at.URL, at.log, fetchWait
 	return opened(jetstream.Open(ctx, cfg))
 }
 
@@ -84,8 +89,8 @@ func opened(e *jetstream.Engine, err error) (engine, error) {
 	return e, nil
 }
 
-// openNamed opens an engine of the installation by its name; empty: the default one. name is
-// what it is called.
+// openNamed opens an engine of the installation by its name; empty: the default one. called
+// is its name.
 func (a *app) openNamed(ctx context.Context, api *api, name string) (e engine, called string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -93,6 +98,11 @@ func (a *app) openNamed(ctx context.Context, api *api, name string) (e engine, c
 	if err != nil {
 		return nil, "", err
 	}
-	e, err = openEngine(ctx, engineAt{engineConfig: engineConfig{Name: found.Name, URL: found.Address}})
+	e, err = openFound(ctx, found)
 	return e, found.Name, err
+}
+
+// openFound opens an engine that the registry has.
+func openFound(ctx context.Context, found *laneclient.Engine) (engine, error) {
+	return openEngine(ctx, engineAt{engineConfig: engineConfig{Name: found.Name, URL: found.Address}})
 }

@@ -278,9 +278,6 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 	if len(v.Hosts) == 0 {
 		return nil
 	}
-	if _, err := io.WriteString(w, "\n"); err != nil {
-		return err
-	}
 	g = a.newGrid("SERVICE", "AT THE GATEWAY")
 	names := make([]string, 0, len(v.Hosts))
 	for name := range v.Hosts {
@@ -290,7 +287,7 @@ func (a *app) writeLane(w io.Writer, v laneView) error {
 	for _, name := range names {
 		g.add(name, v.URLs[name])
 	}
-	return g.write(w)
+	return writeBelow(w, g)
 }
 
 // gateways are those that can be asked, and what they say.

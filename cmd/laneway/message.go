@@ -52,13 +52,17 @@ type peek struct {
 	topic     string
 	partition int // -1: all
 	filter    consume.Filter
-	from      int64 // offset
+	keep      func(*consume.Message) bool // which of those that the filter leaves; nil: all
+	from      int64                       // offset
 	since     time.Time
 	limit     int
 	// ends are where partitions end for this; one that is not there is added as it is found,
 	// so that a second look sees nothing that came after the first. Nil: as they are.
 	ends map[consume.Partition]int64
 }
+
+// readAtOnce is how many messages are read at a time.
+const readAtOnce = 1000
 
 // eachMessage calls f with messages, partition by partition, without consuming them: up to
 // the end as it was when it began.
@@ -89,17 +93,23 @@ func eachMessage(ctx context.Context, e engine, p peek, f func(*consume.Message)
 		}
 		next := max(p.from, b.First)
 		if !p.since.IsZero() {
-			if next, err = e.At(ctx, at, p.since); err != nil {
+			then, err := e.At(ctx, at, p.since)
+			if err != nil {
 				return err
 			}
+			next = max(next, then)
 		}
 		for left > 0 && next < b.End {
-			got, err := e.Read(ctx, at, next, p.filter, min(left, 1000))
+			atOnce := readAtOnce
+			if p.keep == nil {
+				atOnce = min(left, atOnce)
+			}
+			got, err := e.Read(ctx, at, next, p.filter, atOnce)
 			if err != nil {
 				return err
 			}
 			for _, m := range got.Messages {
-				if m.Offset < b.End {
+				if left > 0 && m.Offset < b.End && (p.keep == nil || p.keep(m)) {
 					f(m)
 					left--
 				}
@@ -146,14 +156,14 @@ no group notices. Payloads and headers are shown with --payload alone.`,
 					return usageError(fmt.Errorf("--color: %w", err))
 				}
 			}
-			if since != "" {
-				start, err := parseReset(since, time.Now())
-				if err != nil || start.Kind != consume.StartTime {
-					return usageError(fmt.Errorf("--since %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", since))
-				}
-				p.since = start.Time
+			if key != "" {
+				p.keep = func(m *consume.Message) bool { return string(m.Key) == key }
 			}
-			views, err := a.peekMessages(cmd.Context(), p, key, payload)
+			var err error
+			if p.since, err = parseSince(since, time.Now()); err != nil {
+				return err
+			}
+			views, err := a.peekMessages(cmd.Context(), p, payload)
 			if err != nil {
 				return err
 			}
@@ -173,8 +183,19 @@ no group notices. Payloads and headers are shown with --payload alone.`,
 	return c
 }
 
-// peekMessages reads what is asked for. With a key, the limit is one of those that have it.
-func (a *app) peekMessages(ctx context.Context, p peek, key string, payload bool) ([]messageView, error) {
+// parseSince reads the value of --since; empty: the zero time.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	start, err := parseReset(text, now)
+	if err != nil || start.Kind != consume.StartTime {
+		return time.Time{}, usageError(fmt.Errorf("--since %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", text))
+	}
+	return start.Time, nil
+}
+
+func (a *app) peekMessages(ctx context.Context, p peek, payload bool) ([]messageView, error) {
 	t, e, err := a.openTopic(ctx, a.api(), p.topic)
 	if err != nil {
 		return nil, err
@@ -182,17 +203,7 @@ func (a *app) peekMessages(ctx context.Context, p peek, key string, payload bool
 	defer func() { _ = e.Close() }()
 	p.topic = t.Name
 	views := []messageView{}
-	limit := p.limit
-	if key != "" {
-		p.limit = maxMessages
-	}
-	err = eachMessage(ctx, e, p, func(m *consume.Message) {
-		if key == "" || string(m.Key) == key {
-			if len(views) < limit {
-				views = append(views, viewMessage(m, payload))
-			}
-		}
-	})
+	err = eachMessage(ctx, e, p, func(m *consume.Message) { views = append(views, viewMessage(m, payload)) })
 	return views, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strings"
 	"time"
@@ -69,12 +70,9 @@ its header laneway-message has. Hops of different machines are in the order of t
 		Args: exactArgs("MESSAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := hopQuery{topic: topic}
-			if since != "" {
-				start, err := parseReset(since, time.Now())
-				if err != nil || start.Kind != consume.StartTime {
-					return usageError(fmt.Errorf("--since %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", since))
-				}
-				q.since = start.Time
+			var err error
+			if q.since, err = parseSince(since, time.Now()); err != nil {
+				return err
 			}
 			m, err := a.findHops(cmd.Context(), args[0], on, q, payload)
 			if err != nil {
@@ -183,7 +181,7 @@ func (q *hopQuery) each(ctx context.Context, e engine, f func(*consume.Hop)) err
 			needles = append(needles, quoted)
 		}
 	}
-	look := peek{topic: q.topic, partition: -1, filter: consume.Filter{All: true}, since: q.since, limit: int(^uint(0) >> 1)}
+	look := peek{topic: q.topic, partition: -1, filter: consume.Filter{All: true}, since: q.since, limit: math.MaxInt}
 	return eachMessage(ctx, e, look, func(m *consume.Message) {
 		for line := range bytes.Lines(m.Value) {
 			if !containsAny(line, needles) { // most are of others

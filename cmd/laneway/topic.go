@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
@@ -38,8 +36,8 @@ never shrinks. What is older than the retention may be deleted by the engine.`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Name, in.Retention = args[0], laneclient.Duration(retention)
-			if in.Partitions < 1 || in.Partitions > jetstream.MaxPartitions {
-				return usageError(fmt.Errorf("--partitions %d: want 1 to %d", in.Partitions, jetstream.MaxPartitions))
+			if err := checkPartitions(in.Partitions); err != nil {
+				return err
 			}
 			if retention < 0 {
 				return usageError(fmt.Errorf("--retention %s: want a positive time such as 72h", retention))
@@ -55,11 +53,18 @@ never shrinks. What is older than the retention may be deleted by the engine.`,
 		},
 	}
 	c.Flags().StringVar(&in.Engine, "engine", "", "`NAME` of the engine (default the installation's)")
-	c.Flags().IntVar(&in.Partitions, "partitions", 1, "`NUMBER` of ordered logs, up to 64")
+	c.Flags().IntVar(&in.Partitions, "partitions", 1, fmt.Sprintf("`NUMBER` of ordered logs, up to %d", laneclient.MaxPartitions))
 	c.Flags().Var((*ttlValue)(&retention), "retention", "`TIME` that messages are kept at least, as 12h or 7d (default for ever)")
 	_ = c.RegisterFlagCompletionFunc("engine", a.complete(laneclient.KindEngines))
 	a.addOutput(c)
 	return c
+}
+
+func checkPartitions(n int) error {
+	if n < 1 || n > laneclient.MaxPartitions {
+		return usageError(fmt.Errorf("--partitions %d: want 1 to %d", n, laneclient.MaxPartitions))
+	}
+	return nil
 }
 
 func plural(n int, word string) string {
@@ -91,16 +96,26 @@ func (a *app) createTopic(ctx context.Context, in laneclient.Topic) (*laneclient
 	}
 	defer func() { _ = e.Close() }()
 	in.Engine = name
-	spec := consume.TopicSpec{Name: in.Name, Partitions: int32(in.Partitions), Retention: time.Duration(in.Retention)}
-	if err := e.Ensure(ctx, spec); err != nil {
-		return nil, fmt.Errorf("create topic %s on engine %s: %w", in.Name, name, err)
-	}
-	// One that a consumer made before stays as it is.
-	if spec, err = e.Describe(ctx, in.Name); err != nil {
-		return nil, fmt.Errorf("read topic %s back from engine %s: %w", in.Name, name, err)
+	spec, err := ensureTopic(ctx, e, &in)
+	if err != nil {
+		return nil, err
 	}
 	in.Partitions, in.Retention = int(spec.Partitions), laneclient.Duration(spec.Retention)
 	return laneclient.Put(ctx, api, &in, laneclient.IfNoneMatch())
+}
+
+// ensureTopic creates a topic on its engine, and gives it as it is there: one that a consumer
+// made before stays as it was.
+func ensureTopic(ctx context.Context, e engine, t *laneclient.Topic) (consume.TopicSpec, error) {
+	spec := consume.TopicSpec{Name: t.Name, Partitions: int32(t.Partitions), Retention: time.Duration(t.Retention)}
+	err := e.Ensure(ctx, spec)
+	if err == nil {
+		spec, err = e.Describe(ctx, t.Name)
+	}
+	if err != nil {
+		return spec, fmt.Errorf("create topic %s on engine %s: %w", t.Name, t.Engine, err)
+	}
+	return spec, nil
 }
 
 func (a *app) topicList() *cobra.Command {
@@ -185,7 +200,7 @@ func topicOf(engine string, s consume.TopicSpec) laneclient.Topic {
 func listTopics(ctx context.Context, found laneclient.Engine) ([]consume.TopicSpec, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	e, err := openEngine(ctx, engineAt{engineConfig: engineConfig{Name: found.Name, URL: found.Address}})
+	e, err := openFound(ctx, &found)
 	if err != nil {
 		return nil, err
 	}
@@ -225,18 +240,25 @@ func (a *app) topicShow() *cobra.Command {
 	return c
 }
 
-// openTopic finds a topic and opens its engine. One that is not in the registry is looked for
-// on the default engine.
-func (a *app) openTopic(ctx context.Context, api *api, name string) (*laneclient.Topic, engine, error) {
-	t, err := laneclient.Get[laneclient.Topic](ctx, api, name)
+// openEngineOf finds a topic in the registry and opens its engine. One that is not there is
+// nil, and would be on the default engine. called is the engine's name.
+func (a *app) openEngineOf(ctx context.Context, api *api, topic string) (t *laneclient.Topic, e engine, called string, err error) {
+	t, err = laneclient.Get[laneclient.Topic](ctx, api, topic)
 	if err != nil && !laneclient.IsNotFound(err) {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	on := ""
 	if t != nil {
 		on = t.Engine
 	}
-	e, called, err := a.openNamed(ctx, api, on)
+	e, called, err = a.openNamed(ctx, api, on)
+	return t, e, called, err
+}
+
+// openTopic finds a topic and opens its engine. One that is not in the registry is looked for
+// on the default engine.
+func (a *app) openTopic(ctx context.Context, api *api, name string) (*laneclient.Topic, engine, error) {
+	t, e, called, err := a.openEngineOf(ctx, api, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -244,7 +266,7 @@ func (a *app) openTopic(ctx context.Context, api *api, name string) (*laneclient
 	switch {
 	case err == nil:
 	case errors.Is(err, consume.ErrNoTopic) && t == nil:
-		err = fmt.Errorf("there is no topic %s: `laneway topic list` shows what there is", name)
+		err = noTopic(name)
 	case errors.Is(err, consume.ErrNoTopic):
 		err = fmt.Errorf("topic %s is in the registry, but engine %s does not have it: was its data lost? Delete the topic and create it again", name, called)
 	}
@@ -256,6 +278,10 @@ func (a *app) openTopic(ctx context.Context, api *api, name string) (*laneclient
 		now.Meta, now.Durability = t.Meta, t.Durability
 	}
 	return &now, e, nil
+}
+
+func noTopic(name string) error {
+	return fmt.Errorf("there is no topic %s: `laneway topic list` shows what there is", name)
 }
 
 func (a *app) topicView(ctx context.Context, name string) (*topicView, error) {
@@ -294,14 +320,11 @@ func (a *app) writeTopic(w io.Writer, v *topicView) error {
 	if err := g.write(w); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(w, "\n"); err != nil {
-		return err
-	}
 	g = a.newGrid("PARTITION", "MESSAGES", "FIRST OFFSET", "NEXT OFFSET")
 	for _, p := range v.Log {
 		g.add(fmt.Sprint(p.Partition), fmt.Sprint(p.Messages), fmt.Sprint(p.First), fmt.Sprint(p.End))
 	}
-	return g.write(w)
+	return writeBelow(w, g)
 }
 
 func (a *app) topicGrow() *cobra.Command {
@@ -313,8 +336,8 @@ that come later may be in another partition than those before.`,
 		Example: "  laneway topic grow orders --partitions 8",
 		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindTopics),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if partitions < 1 || partitions > jetstream.MaxPartitions {
-				return usageError(fmt.Errorf("--partitions %d: want 1 to %d", partitions, jetstream.MaxPartitions))
+			if err := checkPartitions(partitions); err != nil {
+				return err
 			}
 			t, err := a.growTopic(cmd.Context(), args[0], partitions)
 			if err != nil {
@@ -326,7 +349,7 @@ that come later may be in another partition than those before.`,
 			})
 		},
 	}
-	c.Flags().IntVar(&partitions, "partitions", 0, "`NUMBER` that it is to have, up to 64")
+	c.Flags().IntVar(&partitions, "partitions", 0, fmt.Sprintf("`NUMBER` that it is to have, up to %d", laneclient.MaxPartitions))
 	a.addOutput(c)
 	return c
 }
@@ -375,15 +398,7 @@ func (a *app) topicDelete() *cobra.Command {
 
 func (a *app) deleteTopic(ctx context.Context, name string, force bool) error {
 	api := a.api()
-	t, err := laneclient.Get[laneclient.Topic](ctx, api, name)
-	if err != nil && !laneclient.IsNotFound(err) {
-		return err
-	}
-	on := ""
-	if t != nil {
-		on = t.Engine
-	}
-	e, called, err := a.openNamed(ctx, api, on)
+	t, e, called, err := a.openEngineOf(ctx, api, name)
 	if err != nil {
 		return err
 	}
@@ -397,14 +412,14 @@ func (a *app) deleteTopic(ctx context.Context, name string, force bool) error {
 	}
 	switch err := e.Delete(ctx, name); {
 	case errors.Is(err, consume.ErrNoTopic) && t == nil:
-		return fmt.Errorf("there is no topic %s: `laneway topic list` shows what there is", name)
+		return noTopic(name)
 	case err != nil && !errors.Is(err, consume.ErrNoTopic):
 		return fmt.Errorf("delete topic %s on engine %s: %w", name, called, err)
 	}
 	if t == nil {
 		return nil
 	}
-	err = api.Do(ctx, http.MethodDelete, laneclient.PathOf(laneclient.KindTopics, name), nil, nil)
+	err = laneclient.Delete[laneclient.Topic](ctx, api, name)
 	if laneclient.IsNotFound(err) {
 		return nil
 	}
