@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,8 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/telemetry"
@@ -167,14 +164,9 @@ func (p *enginePart) check(ctx context.Context) error {
 func (p *enginePart) run(ctx context.Context, ready func()) (err error) {
 	n := p.node
 	log := n.log.With(telemetry.KeyRole, roleEngine)
-	if l := n.listeners[listenAdmin]; l != nil && !n.cfg.has(roleGateway) { // whose it is then
-		serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-		admin := make(chan error, 1)
-		go func() { admin <- serveHTTP(serving, l, p.adminHandler(), time.Second, log) }()
-		defer func() {
-			stop()
-			err = errors.Join(err, <-admin)
-		}()
+	if n.listeners[listenAdmin] != nil && !n.cfg.has(roleGateway) { // whose it is then
+		end := n.serveAdmin(ctx, "GET /healthz", p.serveHealth, log)
+		defer func() { err = errors.Join(err, end()) }()
 	}
 	if len(n.engines) == 0 {
 		log.InfoContext(ctx, "no message engine: name one with --engine NAME=URL")
@@ -329,22 +321,7 @@ func (p *enginePart) endFormer(ctx context.Context, s *servedEngine, session str
 	return nil
 }
 
-// adminHandler serves what a process of engines alone says of itself.
-func (p *enginePart) adminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(p.node.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /readyz", p.node.serveReady)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		h := laneclient.NodeHealth{Health: laneclient.Health{OK: true}, Time: time.Now().UTC()}
-		role := laneclient.RoleStatus{Role: roleEngine, Ready: true}
-		if err := p.check(r.Context()); err != nil {
-			role.Ready, role.Reason, h.OK = false, sentence(err), false
-		}
-		h.Roles = []laneclient.RoleStatus{role}
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		_ = enc.Encode(h) // the peer may be gone
-	})
-	return mux
+// serveHealth answers /healthz of a process of engines alone.
+func (p *enginePart) serveHealth(w http.ResponseWriter, r *http.Request) {
+	laneclient.WriteAnswer(w, http.StatusOK, laneclient.NodeHealth{Health: p.node.health(r.Context()), Time: time.Now().UTC()})
 }

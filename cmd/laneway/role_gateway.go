@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/coloring"
@@ -97,15 +96,9 @@ type gatewayPart struct {
 func (g *gatewayPart) run(ctx context.Context, ready func()) error {
 	// The admin listener answers from the first moment, to say why the gateway is not
 	// ready, until the last request has been served.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	admin := make(chan error, 1)
-	go func() {
-		admin <- serveHTTP(serving, g.node.listeners[listenAdmin], g.adminHandler(), time.Second, g.cfg.Log)
-	}()
+	end := g.node.serveAdmin(ctx, "/", g.serveAbout, g.cfg.Log)
 	err := g.route(ctx, ready)
-	stop()
-	return errors.Join(err, <-admin)
+	return errors.Join(err, end())
 }
 
 // route gets a view and serves by it until ctx ends.
@@ -191,20 +184,14 @@ func (g *gatewayPart) check(context.Context) error {
 	return nil
 }
 
-// adminHandler serves what the gateway says of itself.
-func (g *gatewayPart) adminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(g.node.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /readyz", g.node.serveReady)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		about := g.about.Load()
-		if about == nil {
-			http.Error(w, "the gateway "+errNoView.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		(*about).ServeHTTP(w, r)
-	})
-	return mux
+// serveAbout serves what the gateway says of itself.
+func (g *gatewayPart) serveAbout(w http.ResponseWriter, r *http.Request) {
+	about := g.about.Load()
+	if about == nil {
+		http.Error(w, "the gateway "+errNoView.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	(*about).ServeHTTP(w, r)
 }
 
 // registerView tells of the view in metrics.

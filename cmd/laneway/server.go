@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -205,18 +206,23 @@ func (n *node) addReadiness(role string, check func(context.Context) error) {
 	}
 }
 
-// serveReady answers /readyz of a process without a control plane.
-func (n *node) serveReady(w http.ResponseWriter, r *http.Request) {
+// health is how the roles of this process are.
+func (n *node) health(ctx context.Context) laneclient.Health {
 	health := laneclient.Health{OK: true}
 	for _, e := range n.readiness {
 		status := laneclient.RoleStatus{Role: e.role, Ready: true}
-		if err := e.check(r.Context()); err != nil {
-			status.Ready, status.Reason = false, err.Error()
+		if err := e.check(ctx); err != nil {
+			status.Ready, status.Reason = false, sentence(err)
 			health.OK = false
 		}
 		health.Roles = append(health.Roles, status)
 	}
-	status := http.StatusOK
+	return health
+}
+
+// serveReady answers /readyz of a process without a control plane.
+func (n *node) serveReady(w http.ResponseWriter, r *http.Request) {
+	health, status := n.health(r.Context()), http.StatusOK
 	if !health.OK {
 		status = http.StatusServiceUnavailable
 	}
@@ -395,6 +401,22 @@ func writeAtomically(path string, text []byte) error {
 		err = errors.Join(err, os.Remove(f.Name()))
 	}
 	return err
+}
+
+// serveAdmin serves the admin listener from now on. about answers what is this process's
+// own. end returns once the last request has been served; ctx does not end it.
+func (n *node) serveAdmin(ctx context.Context, pattern string, about http.HandlerFunc, log *slog.Logger) (end func() error) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", n.serveReady)
+	mux.HandleFunc(pattern, about)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- serveHTTP(ctx, n.listeners[listenAdmin], mux, time.Second, log) }()
+	return func() error {
+		stop()
+		return <-served
+	}
 }
 
 // serveHTTP serves on a listener until ctx ends, then lets what is under way
