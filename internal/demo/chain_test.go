@@ -150,7 +150,7 @@ func TestTableInColor(t *testing.T) {
 	if plain := strings.NewReplacer("\x1b[32m", "", "\x1b[0m", "").Replace(got); plain != arrows+table {
 		t.Errorf("without colors: got\n%s", plain)
 	}
-	if !strings.Contains(got, "\x1b[32mB2\x1b[0m") || !strings.Contains(got, "\x1b[32m         d        D2") ||
+	if !strings.Contains(got, "\x1b[32mB2\x1b[0m") || !strings.Contains(got, "\x1b[32mD2        \x1b[0m") ||
 		strings.Contains(got, "\x1b[32mB1") {
 		t.Errorf("got\n%q", got)
 	}

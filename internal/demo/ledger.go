@@ -178,11 +178,11 @@ func WriteTrials(w io.Writer, trials []*Trial, color bool) error {
 	}
 	var b strings.Builder
 	writeRows(&b, rows, func(row, column int) lane.Name {
-		if row > 0 && column == 2 && color {
+		if row > 0 && column == 2 {
 			return Green
 		}
 		return lane.Baseline
-	})
+	}, color)
 	all, _ := Sum(trials)
 	b.WriteByte('\n')
 	switch {

@@ -89,8 +89,10 @@ func newQueueCaller(ctx context.Context, service string, m Messages) (*queueCall
 		w3c().Inject(ctx, carried{to})
 	}))
 	var err error
-	c.receipts, err = ListenReceipts(ctx, c.take)
-	return c, err
+	if c.receipts, err = ListenReceipts(ctx, c.take); err != nil {
+		return nil, errors.Join(err, m.Source.Close())
+	}
+	return c, nil
 }
 
 func (c *queueCaller) call(ctx context.Context) (Reply, error) {

@@ -72,6 +72,7 @@ func WriteTable(w io.Writer, routes []Route, color bool) error {
 			request := ""
 			if i == 0 {
 				request = colorName(r.Color)
+				rows, lanes = append(rows, nil), append(lanes, lane.Baseline)
 			}
 			rows = append(rows, []string{
 				request, v.Service, v.Instance, laneName(v.Lane), v.Protocol, colorName(v.Color), string(v.Reason),
@@ -80,47 +81,26 @@ func WriteTable(w io.Writer, routes []Route, color bool) error {
 		}
 	}
 	var b strings.Builder
-	writeRowsWhole(&b, rows, func(row int) lane.Name { return lanes[row] }, color)
+	writeRows(&b, rows, func(row, _ int) lane.Name { return lanes[row] }, color)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func widthsOf(rows [][]string) []int {
+// writeRows writes a table; a row without cells is an empty line. With color, a cell has that
+// of the lane that of says.
+func writeRows(b *strings.Builder, rows [][]string, of func(row, column int) lane.Name, color bool) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	return widths
-}
-
-// writeRowsWhole writes a table in which a row is of one lane, and an empty line before each
-// row that begins a group.
-func writeRowsWhole(b *strings.Builder, rows [][]string, of func(row int) lane.Name, color bool) {
-	widths := widthsOf(rows)
-	for n, row := range rows {
-		if n > 0 && row[0] != "" {
-			b.WriteByte('\n')
-		}
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(pad(cell, widths[i]+2))
-		}
-		b.WriteString(paint(strings.TrimRight(line.String(), " "), of(n), color))
-		b.WriteByte('\n')
-	}
-}
-
-// writeRows writes a table; of says in whose color a cell is.
-func writeRows(b *strings.Builder, rows [][]string, of func(row, column int) lane.Name) {
-	widths := widthsOf(rows)
 	for n, row := range rows {
 		for i, cell := range row {
 			if i < len(row)-1 {
 				cell = pad(cell, widths[i]+2)
 			}
-			b.WriteString(paint(cell, of(n, i), true))
+			b.WriteString(paint(cell, of(n, i), color))
 		}
 		b.WriteByte('\n')
 	}
