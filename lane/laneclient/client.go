@@ -51,11 +51,12 @@ type Client struct {
 	dispatch dispatcher
 	saver    *saver // nil without Config.SnapshotFile
 
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	closing sync.Once
-	closed  chan struct{}
-	leave   error // of Close; read after closed is
+	stop     context.CancelFunc
+	stopping <-chan struct{} // closed once stop was called
+	running  sync.WaitGroup
+	closing  sync.Once
+	closed   chan struct{}
+	leave    error // of Close; read after closed is
 }
 
 // coverage is which services' instances the view holds.
@@ -99,7 +100,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	// What the client runs outlives the call; Close ends it.
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	c.stop = stop
+	c.stop, c.stopping = stop, runCtx.Done()
 	k := &keeper{c: c}
 	c.running.Go(func() { k.run(runCtx) })
 	c.running.Go(func() { v.run(runCtx) })
@@ -331,10 +332,10 @@ func (c *Client) Drain() {
 }
 
 // Session is the id of the present session, and how long it surely lasts by this process's
-// clocks if it is not renewed, also where the machine slept. Where it was lost, it is the last one, with nothing remaining;
-// empty: there has been none. In a process that consumes, a session of which nothing remained
-// is never given again as one that lasts: it is deleted, and a new one opened, as soon as the
-// control plane is in reach.
+// clocks if it is not renewed, also where the machine slept. Where it was lost, it is the last
+// one, with nothing remaining; empty: there has been none. In a process that consumes, a
+// session of which nothing remained is never given again as one that lasts: it is deleted, and
+// a new one opened, as soon as the control plane is in reach.
 func (c *Client) Session() (id string, remaining time.Duration) {
 	l := c.link
 	l.mu.Lock()
@@ -373,9 +374,9 @@ func (c *Client) noteErr(err error) {
 
 // Close leaves: it deletes the instance that the client registered, ends the
 // session, and returns when all goroutines of the client are gone, after three
-// seconds at most. Where the control plane does not answer, the lease ends what is
-// left; the error says so. View goes on to return the last view. Calls after the
-// first wait for it and return the same.
+// seconds at most; with moves under way, five. Moves that wait are in doubt then. Where
+// the control plane does not answer, the lease ends what is left; the error says so. View
+// goes on to return the last view. Calls after the first wait for it and return the same.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		defer close(c.closed)
@@ -384,8 +385,7 @@ func (c *Client) Close() error {
 		if c.saver != nil {
 			c.saver.flush(context.Background(), c)
 		}
-		c.groups.records.close()
-		c.groups.notes.close()
+		c.groups.close()
 		c.leave = c.quit()
 		_ = c.API.Close()
 	})

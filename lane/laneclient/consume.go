@@ -25,10 +25,22 @@ const DefaultEngine = "default"
 // consumption is what a client has of groups.
 type consumption struct {
 	records, notes mover // moves, and writes of notes alone
+	viewers        sync.WaitGroup // none is added once closed
 
 	mu      sync.Mutex
+	closed  bool
 	entered consume.Entered
 	engines map[string]string // by group: an engine is fixed
+}
+
+// close returns when nothing of groups is left that runs. The client's context has ended.
+func (g *consumption) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.viewers.Wait()
+	g.records.close()
+	g.notes.close()
 }
 
 // Service is Config.Service.
@@ -99,27 +111,35 @@ func (c *Client) noteEngine(group, engine string) {
 // settle brings the group to be, with the topics that are wanted.
 func (c *Client) settle(ctx context.Context, group string, want *consume.Settings) (*Group, error) {
 	g, err := Get[Group](ctx, c.API, group)
-	if IsNotFound(err) {
-		if g, err = c.newGroup(ctx, group, want); err != nil {
-			return nil, err
-		}
-		if g, err = Put(ctx, c.API, g, IfNoneMatch()); err == nil {
+	var as CallOption // the group was read
+	switch {
+	case IsNotFound(err):
+		as = IfNoneMatch()
+		g, err = c.newGroup(ctx, group, want)
+	case err == nil:
+		as = IfMatch(g.Revision)
+		if !addTopics(g, want) {
 			return g, nil
 		}
-		if p := problemOf(err); p != nil && p.Status == http.StatusPreconditionFailed {
-			return nil, &Problem{Status: http.StatusServiceUnavailable, Title: "changed meanwhile", Detail: p.Detail}
-		}
-		return nil, err
 	}
 	if err != nil {
 		return nil, err
 	}
-	missing := false
+	g, err = Put(ctx, c.API, g, as)
+	if p := problemOf(err); p != nil && p.Status == http.StatusPreconditionFailed {
+		// Another process was faster: this is no answer that stays the same.
+		return nil, &Problem{Status: http.StatusServiceUnavailable, Title: "changed meanwhile", Detail: p.Detail}
+	}
+	return g, err
+}
+
+// addTopics takes in the topics of want that g lacks, and reports whether there were any.
+func addTopics(g *Group, want *consume.Settings) (added bool) {
 	for _, t := range want.Topics {
 		if slices.Contains(g.Topics, t) {
 			continue
 		}
-		missing = true
+		added = true
 		g.Topics = append(g.Topics, t)
 		if n := want.Partitions[t]; n > 0 {
 			if g.Partitions == nil {
@@ -128,17 +148,7 @@ func (c *Client) settle(ctx context.Context, group string, want *consume.Setting
 			g.Partitions[t] = int(n)
 		}
 	}
-	if !missing {
-		return g, nil
-	}
-	rev := g.Revision
-	if g, err = Put(ctx, c.API, g, IfMatch(rev)); err != nil {
-		if p := problemOf(err); p != nil && p.Status == http.StatusPreconditionFailed {
-			return nil, &Problem{Status: http.StatusServiceUnavailable, Title: "changed meanwhile", Detail: p.Detail}
-		}
-		return nil, err
-	}
-	return g, nil
+	return added
 }
 
 // newGroup is a group as it is wanted.
@@ -151,19 +161,12 @@ func (c *Client) newGroup(ctx context.Context, group string, want *consume.Setti
 		}
 	}
 	g := &Group{
-		Meta: Meta{Name: group}, Engine: engine, Topics: want.Topics, Ordered: want.Ordered,
-		HandoverTimeout: Duration(want.HandoverTimeout), OnRegistryLoss: want.OnLoss.String(), Start: startText(want.Start),
+		Meta: Meta{Name: group}, Engine: engine, Ordered: want.Ordered, Start: startText(want.Start),
+		HandoverTimeout: Duration(want.HandoverTimeout), OnRegistryLoss: want.OnLoss.String(),
 	}
+	addTopics(g, want)
 	for _, d := range want.RetryDelays {
 		g.Retry = append(g.Retry, Duration(d))
-	}
-	for t, n := range want.Partitions {
-		if n > 0 {
-			if g.Partitions == nil {
-				g.Partitions = map[string]int{}
-			}
-			g.Partitions[t] = int(n)
-		}
 	}
 	return g, nil
 }
@@ -287,29 +290,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Records implements [consume.Registry]. A record that this version cannot read is an error:
 // what it says must not be taken for nothing.
 func (c *Client) Records(ctx context.Context, group string) ([]consume.Stored, error) {
-	query := url.Values{"group": {group}}
-	var out []consume.Stored
-	for {
-		var page List
-		if err := c.Do(ctx, http.MethodGet, "/v1/cursors?"+query.Encode(), nil, &page); err != nil {
+	cursors, _, err := ListAll[Cursor](ctx, c.API, ListOptions{Group: group})
+	if err != nil {
+		return nil, fmt.Errorf("read the records of group %s: %w", group, err)
+	}
+	out := make([]consume.Stored, len(cursors))
+	for i := range cursors {
+		if out[i], err = storedOf(&cursors[i]); err != nil {
 			return nil, fmt.Errorf("read the records of group %s: %w", group, err)
 		}
-		for _, raw := range page.Items {
-			var cursor Cursor
-			if err := json.Unmarshal(raw, &cursor); err != nil {
-				return nil, fmt.Errorf("read the records of group %s: %w", group, err)
-			}
-			s, err := storedOf(&cursor)
-			if err != nil {
-				return nil, fmt.Errorf("read the records of group %s: %w", group, err)
-			}
-			out = append(out, s)
-		}
-		if page.Next == "" || page.Next == query.Get("after") {
-			return out, nil
-		}
-		query.Set("after", page.Next)
 	}
+	return out, nil
 }
 
 // storedOf is a record as Core knows it.

@@ -16,11 +16,17 @@ import (
 func (c *Client) Views(ctx context.Context, group string) <-chan consume.Update {
 	c.lease()
 	out := make(chan consume.Update)
+	c.groups.mu.Lock()
+	defer c.groups.mu.Unlock()
+	if c.groups.closed {
+		close(out)
+		return out
+	}
 	v := &groupViewer{
 		c: c, group: group, out: out, inbox: make(chan groupMessage, inboxLength),
 		retry: backoff{least: retryLeast, most: retryMost},
 	}
-	go v.run(ctx)
+	c.groups.viewers.Go(func() { v.run(ctx) })
 	return out
 }
 
@@ -87,7 +93,7 @@ func (v *groupViewer) run(ctx context.Context) {
 		case <-timer.C:
 		case <-ctx.Done():
 			return
-		case <-v.c.closed:
+		case <-v.c.stopping:
 			return
 		}
 	}

@@ -227,7 +227,15 @@ func TestGroupViews(t *testing.T) {
 		if err := lc.Close(); err != nil {
 			t.Error(err)
 		}
-		wantShown(t, us, "closed")
+		select {
+		case u, ok := <-us:
+			if ok {
+				t.Errorf("%+v of a client that is closed", u)
+			}
+		default:
+			t.Error("the views of a group outlive their client")
+		}
+		wantShown(t, lc.Views(t.Context(), "billing"), "closed")
 	})
 }
 
