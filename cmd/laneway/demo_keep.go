@@ -119,7 +119,7 @@ func (s *demoStage) ends(ctx context.Context, route demo.Route) bool {
 	if n := len(route.Visits); n > 0 {
 		node = route.Visits[n-1].Instance
 	}
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.server.control}})
+	api := s.server.api()
 	defer func() { _ = api.Close() }()
 	sessions, _, err := laneclient.ListAll[laneclient.Session](ctx, api, laneclient.ListOptions{})
 	if err != nil {

@@ -125,9 +125,14 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 	}
 }
 
+// api calls the server's control plane.
+func (s *demoServer) api() *laneclient.API {
+	return laneclient.NewAPI(laneclient.Config{Control: []string{s.control}})
+}
+
 // findEngine asks the server where its message engine is.
 func (s *demoServer) findEngine(ctx context.Context) (err error) {
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.control}})
+	api := s.api()
 	defer func() { _ = api.Close() }()
 	if s.engine, err = api.Engine(ctx, defaultEngine); err != nil {
 		return fmt.Errorf("the message engine cannot be used: %w", err)

@@ -173,7 +173,7 @@ func (s *demoStage) registered(ctx context.Context, batch []*demoActor) error {
 
 // joined waits until a consumer is a member of its group.
 func (s *demoStage) joined(ctx context.Context, actor *demoActor) error {
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.server.control}})
+	api := s.server.api()
 	defer func() { _ = api.Close() }()
 	tick := time.NewTicker(demoEntryRetry)
 	defer tick.Stop()
@@ -306,7 +306,7 @@ func (s *demoStage) send(ctx context.Context, color lane.Name) (demo.Route, erro
 func (s *demoStage) explain(ctx context.Context, route *demo.Route) error {
 	var why laneclient.Explanation
 	question := laneclient.HTTPRequest{Host: demoHost(route.Color), Path: "/", Method: http.MethodGet}
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.server.control}})
+	api := s.server.api()
 	if err := api.Do(ctx, http.MethodPost, "/v1/explain/http", question, &why); err != nil {
 		return fmt.Errorf("ask why %s got the request: %w", route.Visits[0].Instance, err)
 	}

@@ -66,7 +66,7 @@ const readAtOnce = 1000
 
 // eachMessage calls f with messages, partition by partition, without consuming them: up to
 // the end as it was when it began.
-func eachMessage(ctx context.Context, e engine, p peek, f func(*consume.Message)) error {
+func eachMessage(ctx context.Context, e consume.Source, p peek, f func(*consume.Message)) error {
 	n, err := e.Partitions(ctx, p.topic)
 	if err != nil {
 		return err

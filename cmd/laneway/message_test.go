@@ -1,11 +1,82 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane/consume"
 )
+
+func TestEachMessage(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	e := consume.NewMemory(consume.MemoryConfig{FetchWait: time.Millisecond})
+	t.Cleanup(func() { _ = e.Close() })
+	if err := e.Ensure(t.Context(), consume.TopicSpec{Name: "t", Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	add := func(partition int32, n int) {
+		t.Helper()
+		m := &consume.Message{
+			Partition: consume.Partition{Topic: "t", Index: partition}, Key: fmt.Append(nil, n%3), Time: began.Add(time.Duration(n) * time.Minute),
+		}
+		if n%2 == 1 {
+			m.Color = "green"
+		}
+		if err := e.Append(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 6 {
+		add(0, n)
+		add(1, n)
+	}
+	all := consume.Filter{All: true}
+	key2 := func(m *consume.Message) bool { return string(m.Key) == "2" }
+	first, err := e.Bounds(t.Context(), consume.Partition{Topic: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		peek peek
+		want string // partition/how many came before in it
+	}{
+		{"all", peek{partition: -1, filter: all, limit: 99}, "0/0 0/1 0/2 0/3 0/4 0/5 1/0 1/1 1/2 1/3 1/4 1/5"},
+		{"so many", peek{partition: -1, filter: all, limit: 7}, "0/0 0/1 0/2 0/3 0/4 0/5 1/0"},
+		{"a partition", peek{partition: 1, filter: all, limit: 2}, "1/0 1/1"},
+		{"a color", peek{partition: -1, filter: consume.Filter{Color: "green"}, limit: 4}, "0/1 0/3 0/5 1/1"},
+		{"a color that none has", peek{partition: -1, filter: consume.Filter{Color: "blue"}, limit: 4}, ""},
+		{"a key, whose are far from the first", peek{partition: -1, filter: all, keep: key2, limit: 3}, "0/2 0/5 1/2"},
+		{"a time", peek{partition: 0, filter: all, since: began.Add(4 * time.Minute), limit: 99}, "0/4 0/5"},
+		{"an offset", peek{partition: 0, filter: all, from: first.First + 4, limit: 99}, "0/4 0/5"},
+		{"an offset after a time", peek{partition: 0, filter: all, from: first.First + 5, since: began.Add(time.Minute), limit: 99}, "0/5"},
+		{"a time after an offset", peek{partition: 0, filter: all, from: first.First + 1, since: began.Add(5 * time.Minute), limit: 99}, "0/5"},
+	} {
+		tt.peek.topic = "t"
+		var got []string
+		err := eachMessage(t.Context(), e, tt.peek, func(m *consume.Message) {
+			got = append(got, fmt.Sprintf("%d/%d", m.Partition.Index, m.Offset-first.First))
+		})
+		if text := strings.Join(got, " "); err != nil || text != tt.want {
+			t.Errorf("%s: got %s, %v; want %s", tt.name, text, err, tt.want)
+		}
+	}
+	// A second look sees nothing that came after the first.
+	twice := peek{topic: "t", partition: -1, filter: all, limit: 99, ends: map[consume.Partition]int64{}}
+	for range 2 {
+		n := 0
+		if err := eachMessage(t.Context(), e, twice, func(*consume.Message) { n++ }); err != nil || n != 12 {
+			t.Errorf("got %d messages, %v; want 12", n, err)
+		}
+		add(0, 6)
+	}
+	if err := eachMessage(t.Context(), e, peek{topic: "t", partition: 2, limit: 1}, nil); err == nil || !strings.Contains(err.Error(), "2 partitions") {
+		t.Errorf("a partition that is not there: %v", err)
+	}
+}
 
 func TestParseReset(t *testing.T) {
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)

@@ -159,7 +159,7 @@ func (q *hopQuery) take(m *consume.Message) {
 }
 
 // readMessage reads one message; nil: it is not there.
-func readMessage(ctx context.Context, e engine, p consume.Partition, offset int64) (found *consume.Message, err error) {
+func readMessage(ctx context.Context, e consume.Source, p consume.Partition, offset int64) (found *consume.Message, err error) {
 	look := peek{topic: p.Topic, partition: int(p.Index), filter: consume.Filter{All: true}, from: offset, limit: 1}
 	err = eachMessage(ctx, e, look, func(m *consume.Message) {
 		if m.Offset == offset {
@@ -170,7 +170,7 @@ func readMessage(ctx context.Context, e engine, p consume.Partition, offset int6
 }
 
 // each calls f with hops that may be those of the message, and with what is missing.
-func (q *hopQuery) each(ctx context.Context, e engine, f func(*consume.Hop)) error {
+func (q *hopQuery) each(ctx context.Context, e consume.Source, f func(*consume.Hop)) error {
 	needles := [][]byte{[]byte(consume.HopMissing)}
 	for _, text := range []string{q.name, q.origin} {
 		if text != "" {
