@@ -77,7 +77,7 @@ func openEmbedded(ctx context.Context, at engineAt) (engine, error) {
 
 func openNATS(ctx context.Context, at engineAt) (engine, error) {
 	cfg := at.jetstream()
-	cfg.URL, cfg.Log, cfg.FetchWait = at.URL, at.log, fetchWait
+	cfg.URL, cfg.Log, cfg.FetchWait = engineURL(at.URL), at.log, fetchWait
 	return opened(jetstream.Open(ctx, cfg))
 }
 

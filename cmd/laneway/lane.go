@@ -154,7 +154,7 @@ type laneView struct {
 // laneGroup is what a group of consumers has of a lane.
 type laneGroup struct {
 	Group   string       `json:"group"`
-	Members []string     `json:"members"` // in the lane
+	Members []string     `json:"members"` // in the lane, that have not left
 	Cursors []cursorView `json:"cursors"` // of its color, or run by its consumers
 	Lag     *int64       `json:"lag,omitempty"`
 }
@@ -169,7 +169,7 @@ func (a *app) groupsOf(ctx context.Context, name string) ([]laneGroup, error) {
 	for _, v := range views {
 		g := laneGroup{Group: v.Name, Members: []string{}, Cursors: []cursorView{}}
 		for _, m := range v.Members {
-			if m.Lane == name {
+			if m.Lane == name && m.Session != "" {
 				g.Members = append(g.Members, m.Name)
 			}
 		}

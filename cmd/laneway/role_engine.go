@@ -207,9 +207,7 @@ func (p *enginePart) run(ctx context.Context, ready func()) (err error) {
 // connect opens an external engine as soon as it can be reached.
 func (s *servedEngine) connect(ctx context.Context) {
 	for retry := backoff.New(100*time.Millisecond, 5*time.Second); ; {
-		at := s.engineAt
-		at.URL = engineURL(at.URL)
-		e, err := openEngine(ctx, at)
+		e, err := openEngine(ctx, s.engineAt)
 		if err == nil {
 			s.set(e)
 			return
