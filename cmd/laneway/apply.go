@@ -227,8 +227,10 @@ func (a *app) apply(ctx context.Context, want []*object, dryRun, prune bool) err
 		return err
 	}
 	steps, same := plan(want, have, prune)
+	engines := engineCache{app: a, api: c}
+	defer engines.close()
 	refuse := func(s step) error {
-		if err := a.applyTopic(ctx, c, s); err != nil {
+		if err := s.applyTopic(ctx, &engines); err != nil {
 			return err
 		}
 		return c.apply(ctx, s)
@@ -345,7 +347,7 @@ func (s step) fixedEngine(want string) []laneclient.FieldError {
 
 // applyTopic makes a topic be on its engine before it is in the registry: whoever finds it
 // there finds it on the engine too.
-func (a *app) applyTopic(ctx context.Context, c *api, s step) error {
+func (s step) applyTopic(ctx context.Context, engines *engineCache) error {
 	t, isTopic := s.object.spec.(*laneclient.Topic)
 	if !isTopic || s.mark == "-" {
 		return nil
@@ -356,11 +358,10 @@ func (a *app) applyTopic(ctx context.Context, c *api, s step) error {
 	refused := func(err error) error {
 		return laneclient.NewProblem(http.StatusUnprocessableEntity, "%s", err.Error())
 	}
-	e, _, err := a.openNamed(ctx, c, t.Engine)
+	e, err := engines.get(ctx, t.Engine)
 	if err != nil {
 		return refused(err)
 	}
-	defer func() { _ = e.Close() }()
 	is, err := ensureTopic(ctx, e, t)
 	switch partitions, retention := int32(t.Partitions), time.Duration(t.Retention); {
 	case err != nil:

@@ -102,6 +102,53 @@ func (a *app) openNamed(ctx context.Context, api *api, name string) (e engine, c
 	return e, found.Name, err
 }
 
+// engineCache has the engines of the installation that a command has opened, by name: each
+// is tried once.
+type engineCache struct {
+	app   *app
+	api   *api
+	tried map[string]triedEngine
+}
+
+type triedEngine struct {
+	engine engine
+	fault  error // why it is not open
+}
+
+func (c *engineCache) get(ctx context.Context, name string) (engine, error) {
+	t, tried := c.tried[name]
+	if !tried {
+		t.engine, _, t.fault = c.app.openNamed(ctx, c.api, name)
+		if c.tried == nil {
+			c.tried = map[string]triedEngine{}
+		}
+		c.tried[name] = t
+	}
+	return t.engine, t.fault
+}
+
+// look gives an engine to ask what waits on it. Nil: it cannot be reached, which people are
+// told once.
+func (c *engineCache) look(ctx context.Context, name string) engine {
+	_, told := c.tried[name]
+	e, err := c.get(ctx, name)
+	if err == nil {
+		return e
+	}
+	if !told {
+		fmt.Fprintf(c.app.stderr, "laneway: what waits on engine %s is not known: %s\n", name, sentence(err))
+	}
+	return nil
+}
+
+func (c *engineCache) close() {
+	for _, t := range c.tried {
+		if t.fault == nil {
+			_ = t.engine.Close() // every call has been answered
+		}
+	}
+}
+
 // openFound opens an engine that the registry has.
 func openFound(ctx context.Context, found *laneclient.Engine) (engine, error) {
 	return openEngine(ctx, engineAt{engineConfig: engineConfig{Name: found.Name, URL: found.Address}})

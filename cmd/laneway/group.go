@@ -91,46 +91,13 @@ func (a *app) groupViews(ctx context.Context) ([]*groupView, error) {
 	defer engines.close()
 	views := []*groupView{}
 	for _, g := range groups {
-		v, err := facts.groupView(ctx, g, engines.get(ctx, g.Engine))
+		v, err := facts.groupView(ctx, g, engines.look(ctx, g.Engine))
 		if err != nil {
 			return nil, err
 		}
 		views = append(views, v)
 	}
 	return views, nil
-}
-
-// engineCache has the engines that a command has opened, by name: each once. Of one that
-// cannot be reached it is said once.
-type engineCache struct {
-	app  *app
-	api  *api
-	open map[string]engine
-}
-
-// get gives an engine, or nil.
-func (o *engineCache) get(ctx context.Context, name string) engine {
-	if e, asked := o.open[name]; asked {
-		return e
-	}
-	if o.open == nil {
-		o.open = map[string]engine{}
-	}
-	e, _, err := o.app.openNamed(ctx, o.api, name)
-	if err != nil {
-		fmt.Fprintf(o.app.stderr, "laneway: what waits on engine %s is not known: %s\n", name, sentence(err))
-		e = nil
-	}
-	o.open[name] = e
-	return e
-}
-
-func (o *engineCache) close() {
-	for _, e := range o.open {
-		if e != nil {
-			_ = e.Close() // it was only read from
-		}
-	}
 }
 
 func (a *app) groupShow() *cobra.Command {
@@ -154,7 +121,7 @@ consumer has in its hands just now is known to its process alone; it counts as w
 			}
 			engines := engineCache{app: a, api: api}
 			defer engines.close()
-			v, err := facts.groupView(ctx, *g, engines.get(ctx, g.Engine))
+			v, err := facts.groupView(ctx, *g, engines.look(ctx, g.Engine))
 			if err != nil {
 				return err
 			}

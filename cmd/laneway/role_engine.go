@@ -76,7 +76,7 @@ func (n *node) openEngines(ctx context.Context) error {
 		if !s.embedded() {
 			continue // which may be out of reach for a while
 		}
-		e, err := n.openEmbedded(ctx, s)
+		e, err := n.embed(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -87,9 +87,9 @@ func (n *node) openEngines(ctx context.Context) error {
 	return nil
 }
 
-// openEmbedded opens the embedded engine: it listens where it was told to, or else at the
+// embed opens the embedded engine: it listens where it was told to, or else at the
 // usual address if that is free, and anywhere if it is not.
-func (n *node) openEmbedded(ctx context.Context, s *servedEngine) (engine, error) {
+func (n *node) embed(ctx context.Context, s *servedEngine) (engine, error) {
 	s.listen = n.cfg.Listen[listenNATS]
 	told := s.listen != ""
 	if !told {
