@@ -24,7 +24,7 @@ const DefaultEngine = "default"
 
 // consumption is what a client has of groups.
 type consumption struct {
-	records, notes mover // moves, and writes of notes alone
+	records, notes mover          // moves, and writes of notes alone
 	viewers        sync.WaitGroup // none is added once closed
 
 	mu      sync.Mutex
