@@ -22,7 +22,9 @@ func (s *server) openEngine(t *testing.T, name string) *jetstream.Engine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	url, err := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}}).Engine(ctx, name)
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}})
+	defer func() { _ = api.Close() }()
+	url, err := api.Engine(ctx, name)
 	if err != nil {
 		t.Fatal(err)
 	}
