@@ -30,6 +30,7 @@ const (
 	moreParts      = 2               // of the second
 	sessionTTL     = 8 * time.Second // of consumers
 	sessionMargin  = 3 * time.Second // by which they take it for shorter
+	callTimeout    = 6 * time.Second // of calls of the control plane; faults wait for them
 	slowDelay      = 5 * time.Millisecond
 	slowWindow     = 40
 	baselineWindow = 500
@@ -100,7 +101,7 @@ type site struct {
 	folder    string
 	replicas  []*replica
 	engine    *replica
-	apis      []*laneclient.API // of each replica
+	api       *laneclient.API // of all replicas
 	slots     []*slot
 	producers []*process
 
@@ -136,9 +137,8 @@ func newSite(t *testing.T, folder string) *site {
 	for _, r := range s.replicas {
 		s.await(r)
 	}
-	for _, url := range urls {
-		s.apis = append(s.apis, laneclient.NewAPI(laneclient.Config{Control: []string{url}}))
-	}
+	s.api = laneclient.NewAPI(laneclient.Config{Control: urls})
+	t.Cleanup(func() { _ = s.api.Close() })
 	address := command.FreeAddress(t)
 	s.engine = &replica{address: address, ready: filepath.Join(folder, "engine.ready"), args: []string{
 		"server", "--roles", "engine", "--control", strings.Join(urls, ","), "--engine", "main=embedded", "--listen", "nats=" + address,
@@ -152,32 +152,18 @@ func newSite(t *testing.T, folder string) *site {
 	return s
 }
 
-// ask asks one replica after the other until one does what is asked.
-func (s *site) ask(f func(context.Context, *laneclient.API) error) (err error) {
-	for _, api := range s.apis {
-		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
-		err = f(ctx, api)
-		cancel()
-		if err == nil {
-			return nil
-		}
-	}
+// createLane creates a lane, or a new generation of one that has ended.
+func (s *site) createLane(name lane.Name) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), callTimeout)
+	defer cancel()
+	_, err := laneclient.Put(ctx, s.api, &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parents()[name])})
 	return err
 }
 
-// createLane creates a lane, or a new generation of one that has ended.
-func (s *site) createLane(name lane.Name) error {
-	l := &laneclient.Lane{Meta: laneclient.Meta{Name: string(name)}, Parent: string(parents()[name])}
-	return s.ask(func(ctx context.Context, api *laneclient.API) error {
-		_, err := laneclient.Put(ctx, api, l)
-		return err
-	})
-}
-
 func (s *site) endLane(name lane.Name) error {
-	return s.ask(func(ctx context.Context, api *laneclient.API) error {
-		return laneclient.Delete[laneclient.Lane](ctx, api, string(name))
-	})
+	ctx, cancel := context.WithTimeout(s.t.Context(), callTimeout)
+	defer cancel()
+	return laneclient.Delete[laneclient.Lane](ctx, s.api, string(name))
 }
 
 // launch starts a server, and does not wait.
