@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,19 +20,7 @@ func TestExamples(t *testing.T) {
 	s := startServer(t)
 	for _, example := range []string{"http", "grpc", "thrift"} {
 		t.Run(example, func(t *testing.T) {
-			runs, hosts := readExample(t, filepath.Join("..", "examples", example, "README.md"))
-			if len(runs) != 3 || len(hosts) != 2 {
-				t.Fatalf("README.md has %d run lines and %d curl lines, want 3 and 2", len(runs), len(hosts))
-			}
-			for i, args := range runs {
-				for n, arg := range args {
-					if rest, ok := strings.CutPrefix(arg, "bin/"); ok {
-						args[n] = filepath.Join(bin, rest)
-					}
-				}
-				args = append([]string{"run", "--instance", fmt.Sprintf("i%d", i)}, args...)
-				startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, args...)
-			}
+			_, hosts := s.startExample(t, bin, example)
 			for i, host := range hosts {
 				color, instance := "", "i1"
 				if strings.HasPrefix(host, "green--") {
@@ -53,51 +42,66 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+	t.Run("messages", func(t *testing.T) {
+		workers, hosts := s.startExample(t, bin, "messages")
+		poll(t, 30*time.Second, func() error {
+			var g shownGroup
+			out, stderr, _ := s.cli(t, "group", "show", "example-workers", "-o", "json")
+			if err := json.Unmarshal([]byte(out), &g); err != nil || len(g.Members) != 2 {
+				return fmt.Errorf("%d workers, want 2: %s (%w)", len(g.Members), stderr, err)
+			}
+			return nil
+		})
+		s.orderFrom(t, hosts[0], "", workers[0])
+		s.orderFrom(t, hosts[1], "green", workers[1])
+		if err := syscall.Kill(workers[1].child(t), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.orderFrom(t, hosts[1], "green", workers[0])
+	})
 }
 
-// TestExampleMessages does what the README.md of the example with a queue says.
-func TestExampleMessages(t *testing.T) {
-	t.Parallel()
-	bin := t.TempDir()
-	runIn(t, filepath.Join("..", "examples"), nil, "go", "build", "-o", bin+string(filepath.Separator), "./messages")
-	s := startServer(t)
-	runs, hosts := readExample(t, filepath.Join("..", "examples", "messages", "README.md"))
+// orderFrom orders something of the example with a queue and waits until a worker has it.
+func (s *server) orderFrom(t *testing.T, host, color string, worker *process) {
+	t.Helper()
+	var order string
+	poll(t, 20*time.Second, func() error {
+		status, body, err := get(t, s.addresses["gateway"], host, "/")
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Sscanf(body, "order %s is on its way\n", &order); err != nil || status != 200 {
+			return fmt.Errorf("%d %s", status, body)
+		}
+		return nil
+	})
+	want := fmt.Sprintf(" works on order %s of color %q\n", order, color)
+	poll(t, 30*time.Second, func() error {
+		if out := worker.stdout.String(); !strings.Contains(out, want) {
+			return fmt.Errorf("%s says %q, want %q", worker.Cmd, out, want)
+		}
+		return nil
+	})
+}
+
+// startExample runs what the README.md of an example says, as instances i0 to i2, and
+// returns the hosts that it asks.
+func (s *server) startExample(t *testing.T, bin, example string) (started []*process, hosts []string) {
+	t.Helper()
+	runs, hosts := readExample(t, filepath.Join("..", "examples", example, "README.md"))
 	if len(runs) != 3 || len(hosts) != 2 {
 		t.Fatalf("README.md has %d run lines and %d curl lines, want 3 and 2", len(runs), len(hosts))
 	}
-	var workers []*process
 	for i, args := range runs {
 		for n, arg := range args {
 			if rest, ok := strings.CutPrefix(arg, "bin/"); ok {
 				args[n] = filepath.Join(bin, rest)
 			}
 		}
-		workers = append(workers, startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, append([]string{"run", "--instance", fmt.Sprintf("i%d", i)}, args...)...))
+		args = append([]string{"run", "--instance", fmt.Sprintf("i%d", i)}, args...)
+		started = append(started, startProcess(t, []string{"LANEWAY_CONTROL=" + s.url()}, args...))
 	}
-	poll(t, 30*time.Second, func() error {
-		var g shownGroup
-		out, stderr, _ := s.cli(t, "group", "show", "example-workers", "-o", "json")
-		if err := json.Unmarshal([]byte(out), &g); err != nil || len(g.Members) != 2 {
-			return fmt.Errorf("%d workers, want 2: %s (%w)", len(g.Members), stderr, err)
-		}
-		return nil
-	})
-	for i, host := range hosts {
-		poll(t, 20*time.Second, func() error {
-			status, body, err := get(t, s.addresses["gateway"], host, "/")
-			if err == nil && status != 200 {
-				err = fmt.Errorf("%d %s", status, body)
-			}
-			return err
-		})
-		want := fmt.Sprintf("i%d works on order %d of color %q\n", i, i+1, []string{"", "green"}[i])
-		poll(t, 20*time.Second, func() error {
-			if out := workers[i].stdout.String(); !strings.Contains(out, want) {
-				return fmt.Errorf("worker %d says %q, want %q", i, out, want)
-			}
-			return nil
-		})
-	}
+	return started, hosts
 }
 
 // readExample takes the arguments of `laneway run` and the hosts that are asked out
