@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -59,6 +61,12 @@ func (c *tally) setBad(bad bool) {
 	c.bad = bad
 }
 
+func (c *tally) has(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[key] > 0
+}
+
 // check compares all counts.
 func (c *tally) check(want map[string]int) error {
 	c.mu.Lock()
@@ -103,66 +111,110 @@ func (s *server) consumeIn(t *testing.T, in lane.Name, group string, c *tally) (
 	return stop
 }
 
+// groupTest is a group that one consumer of the baseline and one of lane green read.
+type groupTest struct {
+	*server
+	engine *jetstream.Engine
+	got    *tally
+	want   map[string]int
+}
+
+// within polls for what a command or the consumers are to say.
+func (g *groupTest) within(t *testing.T, what string, check func() error) {
+	t.Helper()
+	poll(t, 30*time.Second, func() error {
+		if err := check(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	})
+}
+
+func (g *groupTest) counted() error { return g.got.check(g.want) }
+
 // TestGroup: commands tell who consumes what, and pause, reset and clean up.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.must(t, "topic", "create", "orders", "--partitions", "2")
 	s.must(t, "lane", "create", "green")
-	got := &tally{n: map[string]int{}, bad: true}
-	stop := s.consumeIn(t, lane.Baseline, "billing", got)
-	stopGreen := s.consumeIn(t, "green", "billing", got)
-	e := s.openEngine(t, "")
-	appendText(t, e, "orders", "", "p1", "p2")
-	appendText(t, e, "orders", "green", "g1", "g2")
-	want := map[string]int{" p1": 1, " p2": 1, "green g1": 1, "green g2": 1}
-	within := func(what string, check func() error) {
-		t.Helper()
-		poll(t, 30*time.Second, func() error {
-			if err := check(); err != nil {
-				return fmt.Errorf("%s: %w", what, err)
-			}
-			return nil
-		})
+	g := &groupTest{
+		server: s, engine: s.openEngine(t, ""), got: &tally{n: map[string]int{}, bad: true},
+		want: map[string]int{" p1": 1, " p2": 1, "green g1": 1, "green g2": 1},
 	}
-	counted := func() error { return got.check(want) }
-	within("at first", counted)
+	stop := s.consumeIn(t, lane.Baseline, "billing", g.got)
+	stopGreen := s.consumeIn(t, "green", "billing", g.got)
+	appendText(t, g.engine, "orders", "", "p1", "p2")
+	appendText(t, g.engine, "orders", "green", "g1", "g2")
+	g.within(t, "at first", g.counted)
+	g.showsWhoHasWhat(t)
+	g.explains(t)
+	g.pauses(t)
+	g.keepsTheDead(t)
+	stopGreen()
+	g.resets(t)
+
+	if _, stderr, status := g.cli(t, "topic", "delete", "orders"); status != 1 || !strings.Contains(stderr, "is read by billing") {
+		t.Errorf("a topic that is read: %d %s", status, stderr)
+	}
+	stop()
+	g.within(t, "nobody is left", func() error {
+		if shown := g.billing(t); shown.State != "idle" {
+			return fmt.Errorf("got %+v", shown)
+		}
+		return nil
+	})
+	g.must(t, "group", "delete", "billing")
+	g.must(t, "topic", "delete", "orders")
+	if _, _, status := g.cli(t, "group", "show", "billing"); status != 1 {
+		t.Error("the group is there after it was deleted")
+	}
+}
+
+// showsWhoHasWhat looks at the group while both consume.
+func (g *groupTest) showsWhoHasWhat(t *testing.T) {
+	t.Helper()
 	// Notes follow a moment later.
-	within("group show", func() error {
-		g := s.billing(t)
-		if g.State != "consuming" || len(g.Members) != 2 || g.Lag == nil || *g.Lag != 0 {
-			return fmt.Errorf("got %+v, want two consumers and nothing that waits", g)
+	g.within(t, "group show", func() error {
+		shown := g.billing(t)
+		if shown.State != "consuming" || len(shown.Members) != 2 || shown.Lag == nil || *shown.Lag != 0 {
+			return fmt.Errorf("got %+v, want two consumers and nothing that waits", shown)
 		}
 		greens := 0
-		for _, c := range g.Cursors {
+		for _, c := range shown.Cursors {
 			if c.Topic == "orders" && c.Color == "green" && c.Lane == "green" && c.Reason == "lane-instance" && c.Member != "" {
 				greens++
 			}
 		}
 		if greens != 2 {
-			return fmt.Errorf("got %+v, want that the lane has its color of two partitions", g)
+			return fmt.Errorf("got %+v, want that the lane has its color of two partitions", shown)
 		}
 		return nil
 	})
 	for _, word := range []string{"billing", "orders", "main", "green", "consuming"} {
-		if out := s.must(t, "group", "list"); !strings.Contains(out, word) {
+		if out := g.must(t, "group", "list"); !strings.Contains(out, word) {
 			t.Errorf("group list does not say %q: %s", word, out)
 		}
 	}
-	if out := s.must(t, "group", "show", "billing"); !strings.Contains(out, "color green") || !strings.Contains(out, "lane green") || !strings.Contains(out, "lane-instance") {
+	if out := g.must(t, "group", "show", "billing"); !strings.Contains(out, "color green") || !strings.Contains(out, "lane green") || !strings.Contains(out, "lane-instance") {
 		t.Errorf("group show: %s", out)
 	}
 
-	if out := s.must(t, "lane", "show", "green"); !strings.Contains(out, "billing  reader-") {
+	if out := g.must(t, "lane", "show", "green"); !strings.Contains(out, "billing  reader-") {
 		t.Errorf("lane show does not tell of the lane's consumers: %s", out)
 	}
+}
+
+// explains asks who gets a message of each class of colors.
+func (g *groupTest) explains(t *testing.T) {
+	t.Helper()
 	for color, reason := range map[string]string{"": "plain", "green": "lane-instance", "blue": "unknown-color"} {
 		var e struct {
 			Lane, Reason string
 			Members      []string
 			Cursors      []struct{ Lane string }
 		}
-		if err := json.Unmarshal([]byte(s.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", color, "-o", "json")), &e); err != nil {
+		if err := json.Unmarshal([]byte(g.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", color, "-o", "json")), &e); err != nil {
 			t.Fatal(err)
 		}
 		want := ""
@@ -173,30 +225,48 @@ func TestGroup(t *testing.T) {
 			t.Errorf("explain message of color %q: got %+v", color, e)
 		}
 	}
-	if out := s.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", "green"); !strings.Contains(out, "the consumers of lane green") {
+	if out := g.must(t, "explain", "message", "--topic", "orders", "--group", "billing", "--color", "green"); !strings.Contains(out, "the consumers of lane green") {
 		t.Errorf("explain message: %s", out)
 	}
-	if _, stderr, status := s.cli(t, "explain", "message", "--topic", "others", "--group", "billing"); status != 1 || !strings.Contains(stderr, "it reads orders") {
+	if _, stderr, status := g.cli(t, "explain", "message", "--topic", "others", "--group", "billing"); status != 1 || !strings.Contains(stderr, "it reads orders") {
 		t.Errorf("explain message of a topic that is not read: %d %s", status, stderr)
 	}
+}
 
-	s.must(t, "group", "pause", "billing")
-	appendText(t, e, "orders", "green", "g3")
-	within("paused", func() error {
-		if g := s.billing(t); g.State != "paused" || g.Lag == nil || *g.Lag != 1 {
-			return fmt.Errorf("got %+v, want one message that waits", g)
+// pauses has the group hold still for a message: not for one that a consumer has before it
+// knows of the pause.
+func (g *groupTest) pauses(t *testing.T) {
+	t.Helper()
+	g.must(t, "group", "pause", "billing")
+	waits, sent, looks := "", 2, 0
+	g.within(t, "paused", func() error {
+		if waits == "" {
+			sent++
+			waits, looks = fmt.Sprint("g", sent), 0
+			appendText(t, g.engine, "orders", "green", waits)
 		}
-		return counted()
+		shown := g.billing(t)
+		if key := "green " + waits; g.got.has(key) {
+			g.want[key], waits = 1, ""
+			return fmt.Errorf("%q was handed out", key)
+		}
+		if looks++; shown.State != "paused" || shown.Lag == nil || *shown.Lag != 1 || looks < 2 {
+			return fmt.Errorf("got %+v, want one message that waits, and still does", shown)
+		}
+		return g.counted()
 	})
-	s.must(t, "group", "resume", "billing")
-	want["green g3"] = 1
-	within("resumed", counted)
+	g.must(t, "group", "resume", "billing")
+	g.want["green "+waits] = 1
+	g.within(t, "resumed", g.counted)
+}
 
-	// What nobody can work on.
-	appendText(t, e, "orders", "green", "bad1", "bad2")
+// keepsTheDead drops and retries messages that nobody can work on.
+func (g *groupTest) keepsTheDead(t *testing.T) {
+	t.Helper()
+	appendText(t, g.engine, "orders", "green", "bad1", "bad2")
 	var dead []struct{ ID, Color, Lane, Error, Origin string }
-	within("dead letters", func() error {
-		if err := json.Unmarshal([]byte(s.must(t, "group", "dead", "list", "billing", "-o", "json")), &dead); err != nil {
+	g.within(t, "dead letters", func() error {
+		if err := json.Unmarshal([]byte(g.must(t, "group", "dead", "list", "billing", "-o", "json")), &dead); err != nil {
 			return err
 		}
 		if len(dead) != 2 || dead[0].Color != "green" || dead[0].Lane != "green" || !strings.Contains(dead[0].Error, "cannot work") || !strings.HasPrefix(dead[0].Origin, "orders/") {
@@ -204,82 +274,70 @@ func TestGroup(t *testing.T) {
 		}
 		return nil
 	})
-	if _, stderr, status := s.cli(t, "group", "dead", "drop", "billing", "orders.billing.dead/0@999"); status != 1 || !strings.Contains(stderr, "no dead message") {
+	if _, stderr, status := g.cli(t, "group", "dead", "drop", "billing", "orders.billing.dead/0@999"); status != 1 || !strings.Contains(stderr, "no dead message") {
 		t.Errorf("drop of none: %d %s", status, stderr)
 	}
-	if _, _, status := s.cli(t, "group", "dead", "drop", "billing", "nonsense"); status != 2 {
+	if _, _, status := g.cli(t, "group", "dead", "drop", "billing", "nonsense"); status != 2 {
 		t.Errorf("drop of nonsense: exit status %d, want 2", status)
 	}
-	if out := s.must(t, "group", "dead", "drop", "billing", dead[0].ID); out != "1 message dropped\n" {
+	if out := g.must(t, "group", "dead", "drop", "billing", dead[0].ID); out != "1 message dropped\n" {
 		t.Errorf("drop: %q", out)
 	}
 	// What dies again is not tried for ever.
-	if out := s.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
+	if out := g.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
 		t.Errorf("retry: %q", out)
 	}
-	within("dead again", func() error {
-		if err := json.Unmarshal([]byte(s.must(t, "group", "dead", "list", "billing", "-o", "json")), &dead); err != nil || len(dead) != 1 {
+	g.within(t, "dead again", func() error {
+		if err := json.Unmarshal([]byte(g.must(t, "group", "dead", "list", "billing", "-o", "json")), &dead); err != nil || len(dead) != 1 {
 			return fmt.Errorf("got %+v, %w", dead, err)
 		}
 		return nil
 	})
-	got.setBad(false)
-	if out := s.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
+	g.got.setBad(false)
+	if out := g.must(t, "group", "dead", "retry", "billing", "--all"); out != "1 message retried\n" {
 		t.Errorf("retry: %q", out)
 	}
-	within("retried", func() error { // which of them was dropped is the partitions' affair
+	g.within(t, "retried", func() error { // which of them was dropped is the partitions' affair
 		for _, survivor := range []string{"green bad1", "green bad2"} {
-			want[survivor] = 1
-			if err := counted(); err == nil {
+			g.want[survivor] = 1
+			if err := g.counted(); err == nil {
 				return nil
 			}
-			delete(want, survivor)
+			delete(g.want, survivor)
 		}
-		return got.check(nil)
+		return g.got.check(nil)
 	})
-	if out := s.must(t, "group", "dead", "list", "billing", "-o", "json"); strings.TrimSpace(out) != "[]" {
+	if out := g.must(t, "group", "dead", "list", "billing", "-o", "json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("dead letters are left: %s", out)
 	}
+}
 
-	// The lane goes; what was read comes again, all to the baseline.
-	stopGreen()
-	if out := s.must(t, "group", "reset", "billing", "--to", "earliest", "--dry-run"); !strings.Contains(out, "orders/1") {
+// resets has what was read come again, all to the baseline, once the lane has gone.
+func (g *groupTest) resets(t *testing.T) {
+	t.Helper()
+	if out := g.must(t, "group", "reset", "billing", "--to", "earliest", "--dry-run"); !strings.Contains(out, "orders/1") {
 		t.Errorf("reset --dry-run: %s", out)
 	}
-	within("the lane's consumer has left", func() error {
-		if g := s.billing(t); len(g.Members) != 1 {
-			return fmt.Errorf("got %+v", g)
+	g.within(t, "the lane's consumer has left", func() error {
+		if shown := g.billing(t); len(shown.Members) != 1 {
+			return fmt.Errorf("got %+v", shown)
 		}
-		return counted()
+		return g.counted()
 	})
-	s.must(t, "group", "reset", "billing", "--to", "earliest")
-	for _, again := range []string{" p1", " p2"} {
-		want[again] = 2
-	}
-	for _, again := range []string{" g1", " g2", " g3", " bad1", " bad2"} {
-		want[again] = 1
-	}
-	within("reset", counted)
-	within("settled", func() error {
-		if g := s.billing(t); g.State != "consuming" || g.Lag == nil || *g.Lag != 0 {
-			return fmt.Errorf("got %+v, want nothing that waits", g)
+	g.must(t, "group", "reset", "billing", "--to", "earliest")
+	for key := range maps.Clone(g.want) {
+		if of, text, _ := strings.Cut(key, " "); of == "" {
+			g.want[key]++
+		} else {
+			g.want[" "+text] = 1
 		}
-		return nil
-	})
-
-	if _, stderr, status := s.cli(t, "topic", "delete", "orders"); status != 1 || !strings.Contains(stderr, "is read by billing") {
-		t.Errorf("a topic that is read: %d %s", status, stderr)
 	}
-	stop()
-	within("nobody is left", func() error {
-		if g := s.billing(t); g.State != "idle" {
-			return fmt.Errorf("got %+v", g)
+	g.want[" bad1"], g.want[" bad2"] = 1, 1 // also the one that was dropped: it is in the topic
+	g.within(t, "reset", g.counted)
+	g.within(t, "settled", func() error {
+		if shown := g.billing(t); shown.State != "consuming" || shown.Lag == nil || *shown.Lag != 0 {
+			return fmt.Errorf("got %+v, want nothing that waits", shown)
 		}
 		return nil
 	})
-	s.must(t, "group", "delete", "billing")
-	s.must(t, "topic", "delete", "orders")
-	if _, _, status := s.cli(t, "group", "show", "billing"); status != 1 {
-		t.Error("the group is there after it was deleted")
-	}
 }
