@@ -12,74 +12,51 @@ import (
 	"github.com/laneway-dev/laneway/lane/consume"
 )
 
-// groupChange is a decoded event of a group's watch.
-type groupChange struct {
-	Event
-	lane   consume.Lane
-	member consume.Member
-	group  consume.Group
-	stored consume.Stored
-}
-
-// decodeGroupChange reads the object of an event. known is false for what is passed over.
-func decodeGroupChange(e Event) (ch groupChange, known bool, err error) {
-	ch.Event = e
-	ch.Object = nil
-	switch e.Type {
-	case EventSynced, EventProgress, EventCompacted:
-		return ch, true, nil
-	case EventPut, EventDelete:
-	default:
-		return ch, false, nil
-	}
+// readGroup is the [reader] of a group's views: it makes a consume.Lane, .Member, .Group or
+// .Stored of what is put, also a .Stored of a cursor that is deleted; of a session, of which
+// counts only that it is there, nothing.
+func readGroup(e *Event) (obj any, known bool, err error) {
 	if e.Kind == KindCursors {
-		return decodeCursor(ch, e)
+		s, err := readCursor(e)
+		return s, true, err
 	}
 	if e.Type == EventDelete {
-		return ch, true, nil
+		return nil, true, nil
 	}
 	switch e.Kind {
 	case KindSessions:
+		return nil, true, nil
 	case KindLanes:
 		var l Lane
-		if err = json.Unmarshal(e.Object, &l); err == nil {
-			l.Name = e.Name
-			ch.lane = LaneOf(&l)
-		}
+		err = json.Unmarshal(e.Object, &l)
+		l.Name = e.Name
+		return LaneOf(&l), true, err
 	case KindMembers:
 		var m Member
-		if err = json.Unmarshal(e.Object, &m); err == nil {
-			_, m.Name, _ = strings.Cut(e.Name, "/")
-			ch.member = MemberOf(&m)
-		}
+		err = json.Unmarshal(e.Object, &m)
+		_, m.Name, _ = strings.Cut(e.Name, "/")
+		return MemberOf(&m), true, err
 	case KindGroups:
 		var g Group
-		if err = json.Unmarshal(e.Object, &g); err == nil {
-			ch.group, err = groupOf(&g)
+		if err := json.Unmarshal(e.Object, &g); err != nil {
+			return nil, true, err
 		}
+		out, err := groupOf(&g)
+		return out, true, err
 	default:
-		return ch, false, nil
+		return nil, false, nil
 	}
-	if err != nil {
-		return ch, true, fmt.Errorf("%s %q at revision %d cannot be read: %w", e.Kind, e.Name, e.Revision, err)
-	}
-	return ch, true, nil
 }
 
-func decodeCursor(ch groupChange, e Event) (groupChange, bool, error) {
-	c := Cursor{Meta: Meta{Name: e.Name, Revision: e.Revision}}
+func readCursor(e *Event) (consume.Stored, error) {
+	var c Cursor
 	if e.Type == EventPut {
 		if err := json.Unmarshal(e.Object, &c); err != nil {
-			return ch, true, fmt.Errorf("%s %q at revision %d cannot be read: %w", e.Kind, e.Name, e.Revision, err)
+			return consume.Stored{}, err
 		}
-		c.Name = e.Name
-		c.Revision = cmp.Or(c.Revision, e.Revision)
 	}
-	var err error
-	if ch.stored, err = storedOf(&c); err != nil {
-		return ch, true, fmt.Errorf("%s %q at revision %d cannot be read: %w", e.Kind, e.Name, e.Revision, err)
-	}
-	return ch, true, nil
+	c.Name, c.Revision = e.Name, cmp.Or(c.Revision, e.Revision)
+	return storedOf(&c)
 }
 
 // groupOf is what everybody may change of a group.
@@ -107,9 +84,7 @@ type groupModel struct {
 	group    consume.Group
 	records  map[consume.Partition]consume.Stored
 
-	seen     uint64 // revision of the last line
-	complete uint64 // every change up to here has been seen: seen's own may be half there
-	synced   bool
+	progress
 
 	// What was not sent yet.
 	lanesDirty, sessionsDirty, membersDirty, groupDirty bool
@@ -136,53 +111,44 @@ func (m *groupModel) size() int {
 }
 
 // apply takes one change in. Taking the same changes in again, in order, changes nothing.
-func (m *groupModel) apply(ch *groupChange) error {
+func (m *groupModel) apply(ch change) error {
 	switch ch.Type {
-	case EventSynced, EventProgress:
-		m.seen, m.complete = max(m.seen, ch.Revision), max(m.complete, ch.Revision)
-		m.synced = m.synced || ch.Type == EventSynced
-		return nil
 	case EventPut:
-		if m.size() >= maxObjects {
-			return fmt.Errorf("the control plane sends more than %d objects", maxObjects)
+		if err := checkRoom(m.size()); err != nil {
+			return err
 		}
-		m.put(ch)
+		m.put(&ch)
+		m.built = nil
 	case EventDelete:
-		m.remove(ch)
+		m.remove(&ch)
+		m.built = nil
 	default:
-		return nil
 	}
-	m.built = nil
-	// Before synced, puts come in no particular order of revisions.
-	if m.synced && ch.Revision > m.seen {
-		m.complete = max(m.complete, ch.Revision-1)
-		m.seen = ch.Revision
-	}
+	m.note(&ch)
 	return nil
 }
 
-func (m *groupModel) put(ch *groupChange) {
-	switch ch.Kind {
-	case KindLanes:
+func (m *groupModel) put(ch *change) {
+	switch o := ch.obj.(type) {
+	case consume.Lane:
 		name := lane.Name(ch.Name)
-		if old, ok := m.lanes[name]; !ok || old != ch.lane {
-			m.lanes[name], m.lanesDirty = ch.lane, true
+		if old, ok := m.lanes[name]; !ok || old != o {
+			m.lanes[name], m.lanesDirty = o, true
 		}
-	case KindSessions:
+	case consume.Member:
+		m.members[o.ID], m.membersDirty = o, true
+	case consume.Group:
+		m.group, m.groupDirty = o, true
+	case consume.Stored:
+		m.putRecord(o)
+	default: // a session
 		if !m.sessions[ch.Name] {
 			m.sessions[ch.Name], m.sessionsDirty = true, true
 		}
-	case KindMembers:
-		m.members[ch.member.ID], m.membersDirty = ch.member, true
-	case KindGroups:
-		m.group, m.groupDirty = ch.group, true
-	case KindCursors:
-		m.putRecord(ch.stored)
-	default:
 	}
 }
 
-func (m *groupModel) remove(ch *groupChange) {
+func (m *groupModel) remove(ch *change) {
 	switch ch.Kind {
 	case KindLanes:
 		delete(m.lanes, lane.Name(ch.Name))
@@ -197,7 +163,7 @@ func (m *groupModel) remove(ch *groupChange) {
 	case KindGroups:
 		m.group, m.groupDirty = consume.Group{}, true
 	case KindCursors:
-		m.putRecord(ch.stored)
+		m.put(ch) // a record that is not there
 	default:
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -23,7 +22,7 @@ func (c *Client) Views(ctx context.Context, group string) <-chan consume.Update 
 		return out
 	}
 	v := &groupViewer{
-		c: c, group: group, out: out, inbox: make(chan groupMessage, inboxLength),
+		c: c, group: group, out: out, feeds: newFeeds[*groupFeed](c, readGroup),
 		retry: backoff{least: retryLeast, most: retryMost},
 	}
 	c.groups.viewers.Go(func() { v.run(ctx) })
@@ -38,20 +37,12 @@ type groupFeed struct {
 	cancel  context.CancelFunc
 }
 
-// groupMessage is what a feed tells the viewer.
-type groupMessage struct {
-	feed *groupFeed
-	groupChange
-	err error // the feed is over
-}
-
 // groupViewer turns a watch into updates. One goroutine runs it and owns its fields.
 type groupViewer struct {
 	c     *Client
 	group string
 	out   chan<- consume.Update
-	inbox chan groupMessage
-	feeds sync.WaitGroup
+	feeds feeds[*groupFeed]
 
 	model   *groupModel // behind what was sent; nil: nothing was
 	cur     *groupFeed  // nil: there is none
@@ -66,7 +57,7 @@ type groupViewer struct {
 func (v *groupViewer) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer close(v.out)
-	defer v.feeds.Wait()
+	defer v.feeds.running.Wait()
 	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -86,26 +77,13 @@ func (v *groupViewer) run(ctx context.Context) {
 		select {
 		case out <- next:
 			v.model.told(&next)
-		case m := <-v.inbox:
-			v.handle(ctx, m)
-			v.drainInbox(ctx)
+		case m := <-v.feeds.inbox:
+			v.feeds.take(m, func(m message[*groupFeed]) { v.handle(ctx, m) })
 		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
 			return
 		case <-v.c.stopping:
-			return
-		}
-	}
-}
-
-// drainInbox takes what is queued, so that many changes make one update.
-func (v *groupViewer) drainInbox(ctx context.Context) {
-	for range maxBatch {
-		select {
-		case m := <-v.inbox:
-			v.handle(ctx, m)
-		default:
 			return
 		}
 	}
@@ -161,53 +139,17 @@ func (v *groupViewer) open(ctx context.Context, session string) {
 	} else {
 		from = v.model.complete
 	}
-	ctx, f.cancel = context.WithCancel(ctx)
-	v.cur = f
-	v.feeds.Go(func() {
-		defer f.cancel()
-		err := v.read(ctx, f, from)
-		select {
-		case v.inbox <- groupMessage{feed: f, err: err}:
-		case <-ctx.Done():
-		}
-	})
-}
-
-// read passes a feed's events on to the viewer until it ends.
-func (v *groupViewer) read(ctx context.Context, f *groupFeed, from uint64) error {
 	of := func(k Kind, by string) string { return string(k) + ":" + by + "=" + v.group }
 	selects := []string{
 		string(KindLanes), string(KindSessions), of(KindMembers, "group"), of(KindGroups, "name"), of(KindCursors, "group"),
 	}
-	s, err := v.c.watchAt(ctx, f.replica, from, selects, []CallOption{InSession(f.session)})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	for {
-		e, err := s.Next()
-		if err != nil {
-			return err
-		}
-		ch, known, err := decodeGroupChange(e)
-		if err != nil {
-			// One object of a form that this version cannot read spoils no other.
-			v.c.noteErr(err)
-			v.c.log.WarnContext(ctx, "object cannot be read: it is left as it was", "error", err)
-			continue
-		}
-		if !known {
-			continue
-		}
-		select {
-		case v.inbox <- groupMessage{feed: f, groupChange: ch}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	f.cancel = v.feeds.open(ctx, f, func(ctx context.Context) (*Stream, error) {
+		return v.c.watchAt(ctx, f.replica, from, selects, []CallOption{InSession(session)})
+	})
+	v.cur = f
 }
 
-func (v *groupViewer) handle(ctx context.Context, m groupMessage) {
+func (v *groupViewer) handle(ctx context.Context, m message[*groupFeed]) {
 	f := m.feed
 	if f != v.cur {
 		return // a feed that was given up
@@ -216,7 +158,7 @@ func (v *groupViewer) handle(ctx context.Context, m groupMessage) {
 		m.err = errCompacted
 	}
 	if m.err == nil {
-		m.err = f.model.apply(&m.groupChange)
+		m.err = f.model.apply(m.change)
 	}
 	if m.err != nil {
 		v.ended(ctx, f, m.err)

@@ -124,16 +124,23 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("\n\n{}\nnull\n[]\n"), 7)
 	f.Add([]byte(`{"type":"put","kind":"instances","name":"a/b","revision":1,"object":{"endpoints":[null]}}`+"\n"), 100)
 	f.Add([]byte(`{"type":"put","kind":"rules","object":{"match":{"user":{}}}}`+"\n"+`{"type":"synced","revision":18446744073709551615}`+"\n"), 3)
+	f.Add([]byte(`{"type":"put","kind":"members","name":"g/m","revision":1,"object":{"topics":null}}`+"\n"+
+		`{"type":"put","kind":"groups","name":"g","revision":2,"object":{"reset":{"offsets":{"a/b/c":1,"a/0":-1}}}}`+"\n"+
+		`{"type":"put","kind":"cursors","name":"e/g/t/0","revision":3,"object":{"record":{"main":{}}}}`+"\n"+
+		`{"type":"delete","kind":"cursors","name":"g/t/0","revision":4}`+"\n"+`{"type":"synced","revision":4}`+"\n"), 50)
 	f.Fuzz(func(t *testing.T, text []byte, size int) {
 		s := openStream(t, string(text), min(max(size, 1), 1<<16))
-		m := newModel("s", selectInstances)
+		m, g := newModel("s", selectInstances), newGroupModel()
 		v := &View{}
 		for range 10_000 {
 			e, err := s.Next()
 			if err != nil {
 				break
 			}
-			ch, known, err := decodeChange(e)
+			if ch, known, err := decodeChange(e, readGroup); err == nil && known {
+				_ = g.apply(ch) // it fails where there are too many
+			}
+			ch, known, err := decodeChange(e, readViewed)
 			if err != nil || !known {
 				continue
 			}
@@ -143,6 +150,12 @@ func FuzzStream(f *testing.F) {
 		}
 		m.markAll()
 		m.fill(v, "")
+		if u, ok := g.update(); ok {
+			g.told(&u)
+		}
+		if u, ok := g.update(); ok {
+			t.Errorf("%+v is told twice", u)
+		}
 		if cap(s.long) > MaxEventBytes+2*streamBuffer {
 			t.Errorf("%d bytes are kept of a line", cap(s.long))
 		}
@@ -252,7 +265,7 @@ func TestModelIsPure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ch, known, err := decodeChange(Event{Type: EventPut, Revision: rev, Kind: kind, Name: name, Object: raw})
+		ch, known, err := decodeChange(Event{Type: EventPut, Revision: rev, Kind: kind, Name: name, Object: raw}, readViewed)
 		if err != nil || !known {
 			t.Fatal(err, known)
 		}

@@ -3,7 +3,6 @@ package laneclient
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,53 +11,29 @@ import (
 	"github.com/laneway-dev/laneway/lane/internal/cow"
 )
 
-// maxObjects bounds what one view holds; the control plane stores far less.
-const maxObjects = 2_000_000
-
-// change is a decoded event.
-type change struct {
-	Event
-	obj any // *Lane, *Service, *Instance, *Route or *Rule; nil unless it is a put
-}
-
-// decodeChange reads the object of an event. known is false for kinds and types of
-// a newer control plane, which are passed over.
-func decodeChange(e Event) (ch change, known bool, err error) {
-	ch.Event = e
-	switch e.Type {
-	case EventSynced, EventProgress, EventCompacted:
-		return ch, true, nil
-	case EventPut, EventDelete:
-	default:
-		return ch, false, nil
-	}
+// readViewed is the [reader] of a view: it makes a *Lane, *Service, *Instance, *Route or
+// *Rule of what is put, and nothing of what is deleted.
+func readViewed(e *Event) (obj any, known bool, err error) {
 	switch e.Kind {
 	case KindLanes:
-		ch.obj = &Lane{}
+		obj = &Lane{}
 	case KindServices:
-		ch.obj = &Service{}
+		obj = &Service{}
 	case KindInstances:
-		ch.obj = &Instance{}
+		obj = &Instance{}
 	case KindRoutes:
-		ch.obj = &Route{}
+		obj = &Route{}
 	case KindRules:
-		ch.obj = &Rule{}
+		obj = &Rule{}
 	case KindSessions: // this client's own: only its end is news
-		if e.Type == EventPut {
-			return ch, false, nil
-		}
+		return nil, e.Type == EventDelete, nil
 	default:
-		return ch, false, nil
+		return nil, false, nil
 	}
 	if e.Type == EventDelete {
-		ch.obj = nil
-		return ch, true, nil
+		return nil, true, nil
 	}
-	if err := json.Unmarshal(e.Object, ch.obj); err != nil {
-		return ch, true, fmt.Errorf("%s %q at revision %d cannot be read: %w", e.Kind, e.Name, e.Revision, err)
-	}
-	ch.Object = nil // the decoded form is what is kept
-	return ch, true, nil
+	return obj, true, json.Unmarshal(e.Object, obj)
 }
 
 // model is the changing state behind views: what one watch has told. Objects in it
@@ -73,9 +48,7 @@ type model struct {
 	rules    map[string]*Rule
 	held     map[string]time.Time // instances that the registry has lost and may get back until then
 
-	seen     uint64 // revision of the last line
-	complete uint64 // every change up to here has been seen: seen's own may be half there
-	synced   bool
+	progress
 
 	// What has changed since the last view.
 	changed, routesDirty, rulesDirty bool
@@ -109,25 +82,16 @@ func (m *model) size() int {
 // nothing.
 func (m *model) apply(ch change) error {
 	switch ch.Type {
-	case EventSynced, EventProgress:
-		m.seen, m.complete = max(m.seen, ch.Revision), max(m.complete, ch.Revision)
-		m.synced = m.synced || ch.Type == EventSynced
-		return nil
 	case EventPut:
-		if m.size() >= maxObjects {
-			return fmt.Errorf("the control plane sends more than %d objects", maxObjects)
+		if err := checkRoom(m.size()); err != nil {
+			return err
 		}
 		m.put(ch)
 	case EventDelete:
 		m.remove(ch.Kind, ch.Name)
 	default:
-		return nil
 	}
-	// Before synced, puts come in no particular order of revisions.
-	if m.synced && ch.Revision > m.seen {
-		m.complete = max(m.complete, ch.Revision-1)
-		m.seen = ch.Revision
-	}
+	m.note(&ch)
 	return nil
 }
 

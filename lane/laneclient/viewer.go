@@ -7,14 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 const (
-	inboxLength = 256  // changes that wait between a watch and the viewer; then the watch waits
-	maxBatch    = 4096 // changes that go into one view
-	maxPause    = 20 * time.Millisecond
+	maxPause = 20 * time.Millisecond // between views
 
 	// lagAllowed is how long a view may take to reach the revision of a renewal:
 	// the watch's own replica sends progress at once after one.
@@ -46,13 +43,6 @@ type feed struct {
 	compacted bool
 }
 
-// message is what a feed tells the viewer.
-type message struct {
-	feed *feed
-	change
-	err error // the feed is over
-}
-
 // viewer turns watches into views. One goroutine runs it and owns its fields.
 //
 // A watch is replaced without a gap: the next one is opened and read until it is
@@ -60,8 +50,7 @@ type message struct {
 type viewer struct {
 	c     *Client
 	link  *link
-	inbox chan message
-	feeds sync.WaitGroup
+	feeds feeds[*feed]
 
 	model *model // behind the present view; nil: there has been none
 	cur   *feed  // that feeds model; nil: it is gone
@@ -88,7 +77,7 @@ type viewer struct {
 
 func newViewer(c *Client) *viewer {
 	return &viewer{
-		c: c, link: c.link, inbox: make(chan message, inboxLength), avoid: -1,
+		c: c, link: c.link, feeds: newFeeds[*feed](c, readViewed), avoid: -1,
 		retry: backoff{least: retryLeast, most: retryMost},
 	}
 }
@@ -99,7 +88,7 @@ func (v *viewer) run(ctx context.Context) {
 	defer func() {
 		v.drop(&v.cur)
 		v.drop(&v.next)
-		v.feeds.Wait()
+		v.feeds.running.Wait()
 	}()
 	for {
 		v.steer(ctx)
@@ -111,21 +100,8 @@ func (v *viewer) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-v.link.poke:
-		case m := <-v.inbox:
-			v.handle(ctx, m)
-			v.drainInbox(ctx)
-		}
-	}
-}
-
-// drainInbox takes what is queued, so that many changes make one view.
-func (v *viewer) drainInbox(ctx context.Context) {
-	for range maxBatch {
-		select {
-		case m := <-v.inbox:
-			v.handle(ctx, m)
-		default:
-			return
+		case m := <-v.feeds.inbox:
+			v.feeds.take(m, func(m message[*feed]) { v.handle(ctx, m) })
 		}
 	}
 }
@@ -252,49 +228,14 @@ func (v *viewer) open(ctx context.Context, p proof, selects []string, joined str
 	} else {
 		f.model, f.listed = newModel(p.session, joined), true
 	}
-	ctx, f.cancel = context.WithCancel(ctx)
-	v.next = f
-	v.feeds.Go(func() {
-		defer f.cancel()
-		err := v.read(ctx, f, from, selects)
-		select {
-		case v.inbox <- message{feed: f, err: err}:
-		case <-ctx.Done():
-		}
+	session := []CallOption{InSession(f.model.session)}
+	f.cancel = v.feeds.open(ctx, f, func(ctx context.Context) (*Stream, error) {
+		return v.c.watchAt(ctx, f.replica, from, selects, session)
 	})
+	v.next = f
 }
 
-// read passes a feed's events on to the viewer until it ends.
-func (v *viewer) read(ctx context.Context, f *feed, from uint64, selects []string) error {
-	s, err := v.c.watchAt(ctx, f.replica, from, selects, []CallOption{InSession(f.model.session)})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	for {
-		e, err := s.Next()
-		if err != nil {
-			return err
-		}
-		ch, known, err := decodeChange(e)
-		if err != nil {
-			// One object of a form that this version cannot read spoils no other.
-			v.c.noteErr(err)
-			v.c.log.WarnContext(ctx, "object cannot be read: it is left as it was", "error", err)
-			continue
-		}
-		if !known {
-			continue
-		}
-		select {
-		case v.inbox <- message{feed: f, change: ch}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (v *viewer) handle(ctx context.Context, m message) {
+func (v *viewer) handle(ctx context.Context, m message[*feed]) {
 	f := m.feed
 	if f != v.cur && f != v.next {
 		return // a feed that was given up; what it says is no longer wanted
