@@ -104,12 +104,7 @@ func (v *groupViewer) nextWake() time.Duration {
 // replica that lags.
 func (v *groupViewer) steer(ctx context.Context, p proof) {
 	now := time.Now()
-	if v.model != nil && v.model.complete >= v.lagTarget {
-		v.lagAt = time.Time{}
-	}
-	if v.model != nil && v.lagAt.IsZero() && p.session != "" && p.revision > v.model.complete {
-		v.lagTarget, v.lagAt = p.revision, now.Add(lagAllowed+lagElsewhere)
-	}
+	v.followProof(p, now)
 	switch {
 	case v.cur == nil:
 	case !v.lagAt.IsZero() && !now.Before(v.lagAt):
@@ -122,6 +117,18 @@ func (v *groupViewer) steer(ctx context.Context, p proof) {
 	}
 	if v.cur == nil && !now.Before(v.retryAt) {
 		v.open(ctx, p.session)
+	}
+}
+
+// followProof notes which revision the control plane has answered with, and by when it has to
+// be reached: not while everything is read anew, which takes as long as it takes.
+func (v *groupViewer) followProof(p proof, now time.Time) {
+	anew := v.model == nil || v.cur != nil && !v.cur.model.synced
+	if anew || v.model.complete >= v.lagTarget {
+		v.lagAt = time.Time{}
+	}
+	if !anew && v.lagAt.IsZero() && p.session != "" && p.revision > v.model.complete {
+		v.lagTarget, v.lagAt = p.revision, now.Add(lagAllowed+lagElsewhere)
 	}
 }
 

@@ -273,6 +273,34 @@ func TestGroupViewsCompacted(t *testing.T) {
 	})
 }
 
+// TestGroupViewsAnew: what is read anew is not late before it is there, however long that takes.
+func TestGroupViewsAnew(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *lanetest.Control) {
+		s, _, us := groupViews(t, c)
+		w := s.next(t)
+		w.say(t, "put 3 sessions s1", "synced 3")
+		_ = show(us)
+		for range 20 {
+			c.AddLane(fmt.Sprintf("lane%d", c.Revision())) // the registry goes on
+		}
+		w.say(t, "compacted 3")
+		w = s.next(t)
+		for n := range 10 {
+			pass(time.Second)
+			w.say(t, fmt.Sprintf("put 5 sessions s%d", n))
+		}
+		w.say(t, fmt.Sprintf("synced %d", c.Revision()))
+		if got := show(us); !strings.HasPrefix(got, fmt.Sprintf("view %d [s0 s1 s2 s3 s4 s5 s6 s7 s8 s9]", c.Revision())) {
+			t.Errorf("updates %s", got)
+		}
+		select {
+		case <-s.opened:
+			t.Error("it was given up for another watch")
+		default:
+		}
+	})
+}
+
 // TestGroupViewsOfTheGone: a record that names a session which does not live has the client
 // ask at once how far its picture goes; a record of one that lives has not.
 func TestGroupViewsOfTheGone(t *testing.T) {
