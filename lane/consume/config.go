@@ -137,12 +137,7 @@ func (c Config) filled() Config {
 	or(&c.NoteMax, DefaultNoteMax)
 	or(&c.SplitPatience, DefaultSplitPatience)
 	or(&c.UnknownStrict, DefaultUnknownStrict)
-	if c.OnLoss == LossDefault {
-		c.OnLoss = LossContinue
-		if c.Ordered {
-			c.OnLoss = LossHold
-		}
-	}
+	c.OnLoss = c.OnLoss.filled(c.Ordered)
 	return c
 }
 

@@ -75,13 +75,12 @@ func (s *Settings) clone() Settings {
 	return c
 }
 
-// add takes in the topics of want that s lacks, and reports whether there were any.
-func (s *Settings) add(want *Settings) (added bool) {
+// add takes in the topics of want that s lacks.
+func (s *Settings) add(want *Settings) {
 	for _, t := range want.Topics {
 		if slices.Contains(s.Topics, t) {
 			continue
 		}
-		added = true
 		s.Topics = append(s.Topics, t)
 		if n := want.Partitions[t]; n > 0 {
 			if s.Partitions == nil {
@@ -90,7 +89,6 @@ func (s *Settings) add(want *Settings) (added bool) {
 			s.Partitions[t] = n
 		}
 	}
-	return added
 }
 
 // demands are which settings the program has named.
@@ -110,19 +108,9 @@ func (d demands) check(group string, hold, want *Settings) error {
 	differ(d.ordered, hold.Ordered == want.Ordered, "ordered", hold.Ordered, want.Ordered)
 	differ(d.retries, slices.Equal(hold.RetryDelays, want.RetryDelays), "retry", hold.RetryDelays, want.RetryDelays)
 	differ(d.handover, hold.HandoverTimeout == want.HandoverTimeout, "handover_timeout", hold.HandoverTimeout, want.HandoverTimeout)
-	differ(d.onLoss, hold.onLoss() == want.onLoss(), "on_registry_loss", hold.onLoss(), want.onLoss())
+	is, wants := hold.OnLoss.filled(hold.Ordered), want.OnLoss.filled(want.Ordered)
+	differ(d.onLoss, is == wants, "on_registry_loss", is, wants)
 	return errors.Join(errs...)
-}
-
-// onLoss is the policy with its default.
-func (s *Settings) onLoss() LossPolicy {
-	switch {
-	case s.OnLoss != LossDefault:
-		return s.OnLoss
-	case s.Ordered:
-		return LossHold
-	}
-	return LossContinue
 }
 
 // String is the word of the API and of files: "continue", "hold", or nothing for the default.
@@ -138,7 +126,7 @@ func (p LossPolicy) String() string {
 }
 
 // String is the word of the API and of files: "earliest", "latest", a time of RFC 3339, or
-// an offset.
+// "offset:" and the number.
 func (s Start) String() string {
 	switch s.Kind {
 	case StartLatest:
@@ -146,7 +134,7 @@ func (s Start) String() string {
 	case StartTime:
 		return s.Time.Format(time.RFC3339Nano)
 	case StartOffset:
-		return fmt.Sprint(s.Offset)
+		return fmt.Sprintf("offset:%d", s.Offset)
 	case StartEarliest:
 	}
 	return "earliest"

@@ -74,7 +74,7 @@ type Fetched struct {
 	Run    uint64
 	Failed bool
 	// Cached: the batch comes from what was read for another cursor before, so its bounds
-	// may be older than the fetch and are not looked at. The first fetch of a run that succeeds
+	// would be older than the fetch and are not looked at. The first fetch of a run that succeeds
 	// is not cached: it shows where the log ends, below which messages may have been dispatched
 	// by a holder that was lost.
 	Cached bool
@@ -175,6 +175,17 @@ const (
 	// LossHold: dispatch nothing.
 	LossHold
 )
+
+// filled is the policy with its default.
+func (p LossPolicy) filled(ordered bool) LossPolicy {
+	switch {
+	case p != LossDefault:
+		return p
+	case ordered:
+		return LossHold
+	}
+	return LossContinue
+}
 
 // StartKind says where a new group begins.
 type StartKind uint8

@@ -161,7 +161,7 @@ func (c *Client) newGroup(ctx context.Context, group string, want *consume.Setti
 		}
 	}
 	g := &Group{
-		Meta: Meta{Name: group}, Engine: engine, Ordered: want.Ordered, Start: startText(want.Start),
+		Meta: Meta{Name: group}, Engine: engine, Ordered: want.Ordered, Start: want.Start.String(),
 		HandoverTimeout: Duration(want.HandoverTimeout), OnRegistryLoss: want.OnLoss.String(),
 	}
 	addTopics(g, want)
@@ -212,16 +212,7 @@ func (c *Client) groupEngine(ctx context.Context, group string) (string, error) 
 	return g.Engine, nil
 }
 
-// startOffset is how Group.Start names an offset.
-const startOffset = "offset:"
-
-func startText(s consume.Start) string {
-	if s.Kind == consume.StartOffset {
-		return startOffset + strconv.FormatInt(s.Offset, 10)
-	}
-	return s.String()
-}
-
+// startOf reads what [consume.Start.String] writes.
 func startOf(text string) (consume.Start, error) {
 	switch text {
 	case "", StartEarliest:
@@ -229,7 +220,7 @@ func startOf(text string) (consume.Start, error) {
 	case StartLatest:
 		return consume.Start{Kind: consume.StartLatest}, nil
 	}
-	if raw, ok := strings.CutPrefix(text, startOffset); ok {
+	if raw, ok := strings.CutPrefix(text, "offset:"); ok {
 		n, err := strconv.ParseInt(raw, 10, 64)
 		return consume.Start{Kind: consume.StartOffset, Offset: n}, err
 	}
