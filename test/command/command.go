@@ -97,7 +97,6 @@ const firstPort, ports = 10_000, 10_000
 func FreeAddress(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
-		//nolint:gosec // no secret: it only has to be another one most times
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports)))
 		if err == nil {
 			defer func() { _ = l.Close() }()
