@@ -22,7 +22,6 @@ type following struct {
 	open   map[int64]lane.Name  // colors of messages that were begun and are not over, by number
 	joined map[string]time.Time // by group
 	sure   map[string]bool      // groups that were joined under the present session
-	ended  bool
 }
 
 func newProgress() *progress {
@@ -61,8 +60,6 @@ func (p *progress) take(b *following, e *entry) {
 		b.joined[e.fields[0]], b.sure[e.fields[0]] = e.at, true
 	case lineLost:
 		clear(b.sure)
-	case lineEnded:
-		b.ended = true
 	}
 }
 
