@@ -45,12 +45,15 @@ The exit status is 0 also where nobody would get it: that is what was asked for.
 				return usageError(errors.New("which topic is it in? Say so with --topic TOPIC"))
 			case group == "":
 				return usageError(errors.New("which group reads it? Say so with --group GROUP"))
-			case color == laneclient.BaselineWord:
-				color = ""
-			case color != "" && !lane.Name(color).Valid():
-				return usageError(fmt.Errorf("--color %q is no lane name, and so no color", color))
 			}
-			e, err := a.whoGets(cmd.Context(), topic, group, lane.Name(color))
+			of := lane.Baseline
+			if color != "" {
+				var err error
+				if of, err = parseColor(color); err != nil {
+					return err
+				}
+			}
+			e, err := a.whoGets(cmd.Context(), topic, group, of)
 			if err != nil {
 				return err
 			}

@@ -78,7 +78,7 @@ func viewDead(m *consume.Message, topic string) deadView {
 	}
 	if m.Origin != nil {
 		v.Lane = string(m.Origin.Lane)
-		v.Origin = fmt.Sprintf("%s@%d", m.Origin.Partition, m.Origin.Offset)
+		v.Origin = placeID(m.Origin.Partition, m.Origin.Offset)
 	}
 	return v
 }
@@ -116,7 +116,10 @@ func (d *deadLetters) one(ctx context.Context, id string) (v deadView, err error
 	return v, fmt.Errorf("group %s has no dead message %s: `laneway group dead list %s` shows what there is", d.group.Name, id, d.group.Name)
 }
 
-func idOf(m *consume.Message) string { return fmt.Sprintf("%s@%d", m.Partition, m.Offset) }
+func idOf(m *consume.Message) string { return placeID(m.Partition, m.Offset) }
+
+// placeID names a message by where it lies: what parseID reads.
+func placeID(p consume.Partition, offset int64) string { return fmt.Sprintf("%s@%d", p, offset) }
 
 // parseID reads topic/partition@offset.
 func parseID(id string) (p consume.Partition, offset int64, err error) {

@@ -148,18 +148,16 @@ no group notices. Payloads and headers are shown with --payload alone.`,
 			if err := checkLimit(p.limit); err != nil {
 				return err
 			}
+			var err error
 			if color != "" {
-				p.filter = consume.Filter{Color: lane.Name(color)}
-				if color == laneclient.BaselineWord {
-					p.filter.Color = lane.Baseline
-				} else if _, err := lane.ParseName(color); err != nil {
-					return usageError(fmt.Errorf("--color: %w", err))
+				p.filter = consume.Filter{}
+				if p.filter.Color, err = parseColor(color); err != nil {
+					return err
 				}
 			}
 			if key != "" {
 				p.keep = func(m *consume.Message) bool { return string(m.Key) == key }
 			}
-			var err error
 			if p.since, err = parseSince(since, time.Now()); err != nil {
 				return err
 			}
@@ -181,6 +179,18 @@ no group notices. Payloads and headers are shown with --payload alone.`,
 	_ = c.RegisterFlagCompletionFunc("color", a.complete(laneclient.KindLanes))
 	a.addOutput(c)
 	return c
+}
+
+// parseColor reads the value of --color, of which - is plain.
+func parseColor(text string) (lane.Name, error) {
+	if text == laneclient.BaselineWord {
+		return lane.Baseline, nil
+	}
+	color, err := lane.ParseName(text)
+	if err != nil {
+		return color, usageError(fmt.Errorf("--color: %w", err))
+	}
+	return color, nil
 }
 
 // parseSince reads the value of --since; empty: the zero time.

@@ -149,7 +149,7 @@ func (a *app) findHops(ctx context.Context, id, on string, q hopQuery, payload b
 // take takes from a message how its hops are found.
 func (q *hopQuery) take(m *consume.Message) {
 	if m.Origin != nil {
-		q.of, q.origin = m.Origin.Partition.Topic, idOf(&consume.Message{Partition: m.Origin.Partition, Offset: m.Origin.Offset})
+		q.of, q.origin = m.Origin.Partition.Topic, placeID(m.Origin.Partition, m.Origin.Offset)
 	} else if q.since.IsZero() && !m.Time.IsZero() {
 		q.since = m.Time.Add(-hopsBefore)
 	}

@@ -214,11 +214,7 @@ func (s *servedEngine) connect(ctx context.Context) {
 		}
 		delay := retry.Next()
 		s.log.WarnContext(ctx, "message engine cannot be used yet, will try again", telemetry.KeyEngine, s.Name, telemetry.KeyError, err, telemetry.KeyDelay, delay)
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pause(ctx, delay) != nil {
 			return
 		}
 	}
