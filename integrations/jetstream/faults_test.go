@@ -226,19 +226,7 @@ func TestUnheard(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			listen := func(subject string) {
-				t.Helper()
-				s, err := e.js.Stream(ctx, l.stream)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cfg := s.CachedInfo().Config
-				cfg.Subjects = []string{subject}
-				if _, err := e.js.UpdateStream(ctx, cfg); err != nil {
-					t.Fatal(err)
-				}
-			}
-			listen("elsewhere.>")
+			listen(t, e, l, "elsewhere.>")
 			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			if err := e.Append(short, &consume.Message{Partition: orders}); err == nil {
@@ -248,7 +236,7 @@ func TestUnheard(t *testing.T) {
 			go func() {
 				done <- e.Append(ctx, &consume.Message{Partition: orders, Value: []byte("0")}, &consume.Message{Partition: orders, Value: []byte("1")})
 			}()
-			listen(l.base + ".>")
+			listen(t, e, l, l.base+".>")
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
@@ -263,6 +251,48 @@ func TestUnheard(t *testing.T) {
 			}
 		})
 	}
+}
+
+// listen has a partition's stream take what comes on other subjects.
+func listen(t *testing.T, e *Engine, l log, subject string) {
+	t.Helper()
+	s, err := e.js.Stream(t.Context(), l.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Subjects = []string{subject}
+	if _, err := e.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDelayedUnheard: a delayed message that nobody hears of leaves no mark of its ID: the next
+// try brings it.
+func TestDelayedUnheard(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir()})
+	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+	l, err := e.log(t.Context(), orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(ctx context.Context) error {
+		return e.Append(ctx, &consume.Message{Partition: orders, Value: []byte("x"), ID: "1", Delay: time.Millisecond})
+	}
+	listen(t, e, l, l.base+".i.*") // the marks alone
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if say(short) == nil {
+		t.Fatal("an append is acknowledged that nobody heard")
+	}
+	listen(t, e, l, l.base+".>")
+	if err := say(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the message comes", func() bool {
+		b, err := e.Read(t.Context(), orders, 0, consume.Filter{All: true}, 10)
+		return err == nil && len(b.Messages) == 1
+	})
 }
 
 // TestCluster: three servers, three replicas.
