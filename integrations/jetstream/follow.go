@@ -18,14 +18,15 @@ import (
 
 // Bounds of follows.
 const (
-	maxFollows   = 4                      // of a filter in a partition; as many groups read it at full speed in one process
-	followBusy   = 64                     // messages that a color has in a read for a place to be worth it
-	followBehind = maxReadMessages        // messages that a follow may have to pass over
-	followWait   = 100 * time.Millisecond // for the first message of those that should be there
-	followIdle   = 30 * time.Second       // how long one without a reader stays, here
-	followLeft   = time.Minute            // and at the server
-	followBegin  = time.Second            // to make one
-	followRetry  = time.Minute            // where the server refuses one
+	maxFollows   = 4                     // of a filter in a partition; as many groups read it at full speed in one process
+	followBusy   = 64                    // messages that a color has in a read for a place to be worth it
+	followBehind = maxReadMessages       // messages that a follow may have to pass over
+	followWait   = 10 * time.Millisecond // for the first message: of [maxReads], one waits
+	followHeld   = time.Second           // how long one without a reader is kept from others
+	followIdle   = 30 * time.Second      // how long it stays, here
+	followLeft   = time.Minute           // and at the server
+	followBegin  = time.Second           // to make one
+	followRetry  = time.Minute           // where one could not be made, or gave nothing
 )
 
 // follow is a place in a partition's log that the server remembers, a consumer in memory
@@ -33,7 +34,7 @@ const (
 // a direct get costs, which writes six headers into each message. It only gives messages. That
 // there is nothing is never believed of it: it may not know yet of what was just appended.
 type follow struct {
-	consumer string
+	consumer string // empty: it is to be made
 	sub      *nats.Subscription
 	in       chan *nats.Msg
 	next     int64  // it gives what lies from here on
@@ -60,17 +61,14 @@ func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume
 		return nil, 0 // the consumer may be with a replica that lags, and nobody says so
 	}
 	what := l.filter(filter)
-	f, begin := e.follows.take(what, from, time.Now())
-	if begin {
-		f = e.beginFollow(ctx, l, from, filter)
-	}
+	f := e.follows.take(what, from, time.Now())
 	if f == nil {
-		if begin {
-			e.follows.deny(what, time.Now())
-		}
 		return nil, 0
 	}
 	var err error
+	if f.consumer == "" {
+		err = e.beginFollow(ctx, l, f, filter)
+	}
 	for before := int64(0); before < f.next && f.next <= from && err == nil; { // what others have read is passed over
 		before = f.next
 		ms, err = e.pull(ctx, l, f, from, limit)
@@ -78,16 +76,16 @@ func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume
 	if f.next > from {
 		last = f.next - 1
 	}
-	e.follows.give(what, f, err == nil, time.Now())
+	e.follows.give(what, f, err, time.Now())
 	return ms, last
 }
 
-// beginFollow makes a place. Nil: the server refuses, or there is no such stream.
-func (e *Engine) beginFollow(ctx context.Context, l log, from int64, filter consume.Filter) *follow {
+// beginFollow makes a place at the server.
+func (e *Engine) beginFollow(ctx context.Context, l log, f *follow, filter consume.Filter) error {
 	ctx, cancel := context.WithTimeout(ctx, followBegin)
 	defer cancel()
 	cfg := natsjs.ConsumerConfig{
-		DeliverPolicy: natsjs.DeliverByStartSequencePolicy, OptStartSeq: uint64(from),
+		DeliverPolicy: natsjs.DeliverByStartSequencePolicy, OptStartSeq: uint64(f.next),
 		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: followLeft,
 	}
 	if !filter.All { // else the server would look at what nearly every message is
@@ -95,13 +93,11 @@ func (e *Engine) beginFollow(ctx context.Context, l log, from int64, filter cons
 	}
 	consumer, err := e.js.CreateConsumer(ctx, l.stream, cfg)
 	if err != nil {
-		return nil
+		return err
 	}
-	f := &follow{consumer: consumer.CachedInfo().Name, in: make(chan *nats.Msg, maxReadMessages+8), next: from}
-	if f.sub, err = e.nc.ChanSubscribe(e.nc.NewInbox(), f.in); err != nil {
-		return nil
-	}
-	return f
+	f.consumer, f.in = consumer.CachedInfo().Name, make(chan *nats.Msg, maxReadMessages+8)
+	f.sub, err = e.nc.ChanSubscribe(e.nc.NewInbox(), f.in)
+	return err
 }
 
 // pull takes the next messages of a place, those from an offset on. With an error it cannot be
@@ -215,16 +211,15 @@ type followSet struct {
 	swept time.Time
 }
 
-// take gives the follow that is nearest before an offset. Where there is none, begin says that
-// one should be made, since somebody reads on from where they were. Either is followed by give
-// or deny.
-func (s *followSet) take(what string, from int64, now time.Time) (f *follow, begin bool) {
+// take gives the follow that is nearest before an offset; where there is none, and somebody
+// reads on from where they were, one that is to be made. Nil: neither. It is followed by give.
+func (s *followSet) take(what string, from int64, now time.Time) *follow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(now)
 	fs := s.of[what]
 	if fs == nil {
-		return nil, false
+		return nil
 	}
 	best := -1
 	for i, f := range fs.idle {
@@ -232,41 +227,38 @@ func (s *followSet) take(what string, from int64, now time.Time) (f *follow, beg
 			best = i
 		}
 	}
-	switch {
+	f := &follow{next: from}
+	switch full := fs.out+len(fs.idle) >= maxFollows; {
 	case best >= 0:
 		f = fs.idle[best]
 		fs.idle = slices.Delete(fs.idle, best, best+1)
-	case !slices.Contains(fs.ends, from) || now.Sub(fs.denied) < followRetry || fs.out >= maxFollows:
-		return nil, false
-	case fs.out+len(fs.idle) >= maxFollows: // the one that nobody used for the longest time goes
+	case !slices.Contains(fs.ends, from) || now.Sub(fs.denied) < followRetry:
+		return nil
+	case full && (len(fs.idle) == 0 || now.Sub(fs.idle[0].used) < followHeld):
+		return nil // all are read from: readers would take them from each other at each read
+	case full: // the one that nobody used for the longest time goes
 		fs.idle[0].drop()
 		fs.idle = slices.Delete(fs.idle, 0, 1)
 	}
 	fs.out++
-	return f, f == nil
+	return f
 }
 
-// give takes a follow back.
-func (s *followSet) give(what string, f *follow, good bool, now time.Time) {
+// give takes a follow back, with the error of its use.
+func (s *followSet) give(what string, f *follow, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fs := s.of[what]
 	fs.out--
-	if !good {
-		f.drop()
+	if err == nil {
+		f.used, fs.used = now, now
+		fs.idle = append(fs.idle, f)
 		return
 	}
-	f.used, fs.used = now, now
-	fs.idle = append(fs.idle, f)
-}
-
-// deny notes that none could be made.
-func (s *followSet) deny(what string, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fs := s.of[what]
-	fs.out--
-	fs.denied = now
+	f.drop()
+	if f.given == 0 && !errors.Is(err, context.Canceled) { // the next one would end as this one
+		fs.denied = now
+	}
 }
 
 // ended notes where a read ended that was without a follow. Whoever comes to read on from
@@ -306,5 +298,5 @@ func (s *followSet) sweep(now time.Time) {
 	}
 }
 
-// drop ends a follow here; the server forgets it by itself.
+// drop ends a follow here, also one that was never made; the server forgets it by itself.
 func (f *follow) drop() { _ = f.sub.Unsubscribe() }

@@ -1,13 +1,19 @@
 package jetstream
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane/consume"
 )
+
+// atOnce is how many messages a reading takes at once.
+const atOnce = 100
 
 // reading is a partition that is read on and on.
 type reading struct {
@@ -18,9 +24,10 @@ type reading struct {
 	got    map[string]int
 }
 
-func (r *reading) read(limit int) {
+// read takes the next messages.
+func (r *reading) read() {
 	r.t.Helper()
-	b, err := r.e.Read(r.t.Context(), orders, r.at, r.filter, limit)
+	b, err := r.e.Read(r.t.Context(), orders, r.at, r.filter, atOnce)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -68,7 +75,7 @@ func TestFollow(t *testing.T) {
 		"another reader": func(r *reading, _ log, _ string) {
 			other := &reading{t: r.t, e: r.e, filter: r.filter, at: r.at / 2, got: map[string]int{}}
 			for range 3 {
-				other.read(100)
+				other.read()
 			}
 		},
 		"messages deleted": func(r *reading, l log, _ string) {
@@ -101,14 +108,7 @@ func TestFollow(t *testing.T) {
 func readOn(t *testing.T, n int64, filter consume.Filter, trouble func(*reading, log, string)) {
 	t.Helper()
 	e := open(t, Config{Dir: t.TempDir(), Durability: Fast})
-	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
-	var ms []*consume.Message
-	for i := range n {
-		ms = append(ms, &consume.Message{Partition: orders, Color: "green", Key: []byte("key"), Value: fmt.Append(nil, i)})
-	}
-	if err := e.Append(t.Context(), ms...); err != nil {
-		t.Fatal(err)
-	}
+	fillOrders(t, e, n)
 	l, err := e.log(t.Context(), orders)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func readOn(t *testing.T, n int64, filter consume.Filter, trouble func(*reading,
 		troubled := false
 		r := &reading{t: t, e: e, filter: filter, at: 1, got: map[string]int{}}
 		for i := 0; r.at <= n; i++ {
-			r.read(100)
+			r.read()
 			if i%5 < 4 || r.at > n {
 				continue
 			}
@@ -134,6 +134,19 @@ func readOn(t *testing.T, n int64, filter consume.Filter, trouble func(*reading,
 		}
 	}
 	t.Error("who reads on never has a place at the server")
+}
+
+// fillOrders makes a topic of so many messages.
+func fillOrders(t *testing.T, e *Engine, n int64) {
+	t.Helper()
+	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
+	var ms []*consume.Message
+	for i := range n {
+		ms = append(ms, &consume.Message{Partition: orders, Color: "green", Key: []byte("key"), Value: fmt.Append(nil, i)})
+	}
+	if err := e.Append(t.Context(), ms...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // placeAt is the consumer of a place that nobody uses just now; empty: there is none, and the
@@ -193,6 +206,150 @@ func TestFollowTail(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// placed is a reader of everything who has a place at the server, with at least half of n
+// messages before it.
+func placed(t *testing.T, e *Engine, n int64) *reading {
+	t.Helper()
+	fillOrders(t, e, n)
+	l, err := e.log(t.Context(), orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reading{t: t, e: e, filter: consume.Filter{All: true}, at: 1, got: map[string]int{}}
+	eventually(t, "who reads on has a place", func() bool {
+		if r.at+atOnce > n/2 {
+			r.at, r.got = 1, map[string]int{}
+		}
+		r.read()
+		return placeAt(e, l.filter(r.filter)) != ""
+	})
+	return r
+}
+
+// TestFollowRestart: a place goes with its server; who reads on has the rest from the next one.
+func TestFollowRestart(t *testing.T) {
+	const n = 2000
+	dir := t.TempDir()
+	p := startPeer(t, dir, Bounded)
+	at, err := url.Parse(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, Config{URL: p.url})
+	r := placed(t, e, n)
+	p.kill()
+	p = startPeerAt(t, dir, Bounded, at.Port())
+	t.Cleanup(p.kill)
+	eventually(t, "the server is used again", func() bool { return e.Check(t.Context()) == nil })
+	for r.at <= n {
+		r.read()
+	}
+	if err := r.complete(n); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFollowReplaced: a place is of one topic: of the next one by its name it gives nothing.
+func TestFollowReplaced(t *testing.T) {
+	const n = 1000
+	e := open(t, Config{Dir: t.TempDir(), Durability: Fast})
+	r := placed(t, e, n)
+	was, err := e.Bounds(t.Context(), orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Delete(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := e.Read(t.Context(), orders, r.at, r.filter, 100); !errors.Is(err, consume.ErrNoTopic) {
+		t.Errorf("read of a topic that is deleted: %d messages, %v", len(b.Messages), err)
+	}
+	fillOrders(t, e, n)
+	if b, err := e.Read(t.Context(), orders, r.at, r.filter, 100); err != nil || b.Bounds.Epoch == was.Epoch {
+		t.Errorf("read of the new one: %+v, %v; the old one had %+v", b.Bounds, err, was)
+	}
+	r.at, r.got = 1, map[string]int{} // as whoever sees another epoch
+	for r.at <= n {
+		r.read()
+	}
+	if err := r.complete(n); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFollowers: where more read than there may be places, those who have one keep it, and
+// the others do without, rather than that each read makes another. One that nobody reads from
+// goes to who asks next.
+func TestFollowers(t *testing.T) {
+	const what, readers = "all", maxFollows + 2
+	s := followSet{of: map[string]*follows{}}
+	now := time.Now()
+	made := 0
+	read := func(from int64) {
+		f := s.take(what, from, now)
+		if f == nil {
+			s.ended(what, from+10, now)
+			return
+		}
+		if f.consumer == "" {
+			made++
+			f.consumer = fmt.Sprint("place ", made)
+		}
+		f.next, f.given = from+10, f.given+10
+		s.give(what, f, nil, now)
+	}
+	at := int64(1)
+	for range 100 {
+		for range readers {
+			read(at)
+		}
+		now, at = now.Add(time.Millisecond), at+10
+	}
+	if made != maxFollows {
+		t.Errorf("%d readers made %d places, want %d", readers, made, maxFollows)
+	}
+	now = now.Add(2 * followHeld)
+	s.ended(what, 5, now)
+	if read(5); made != maxFollows+1 {
+		t.Error("a new reader gets no place, though nobody reads from the others")
+	}
+}
+
+// TestFollowUseless: where a place cannot be made, or gives nothing, there is no other try at
+// each read; whoever stops to read says nothing of that.
+func TestFollowUseless(t *testing.T) {
+	const what = "all"
+	for _, c := range []struct {
+		name  string
+		err   error
+		given uint64
+		again bool
+	}{
+		{"refused", errors.New("no"), 0, false},
+		{"lost at once", errFollow, 0, false},
+		{"lost after it gave", errFollow, 5, true},
+		{"the reader went", context.Canceled, 0, true},
+	} {
+		s := followSet{of: map[string]*follows{}}
+		now := time.Now()
+		s.ended(what, 10, now)
+		f := s.take(what, 10, now)
+		if f == nil || f.consumer != "" {
+			t.Fatalf("who reads on gets %+v, want a place that is to be made", f)
+		}
+		f.given = c.given
+		s.give(what, f, c.err, now)
+		if again := s.take(what, 10, now.Add(followRetry/2)) != nil; again != c.again {
+			t.Errorf("%s: another try: %t, want %t", c.name, again, c.again)
+		}
+		later := now.Add(followRetry)
+		s.ended(what, 10, later) // they read on meanwhile, by direct gets
+		if s.take(what, 10, later) == nil {
+			t.Errorf("%s: no other try ever", c.name)
+		}
+	}
 }
 
 func TestPlaceOf(t *testing.T) {
