@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -22,31 +21,25 @@ func (e *Engine) List(ctx context.Context) ([]consume.TopicSpec, error) {
 	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout*4)
 	defer cancel()
 	prefix := e.cfg.Prefix + ".topics."
+	var info struct {
+		answer
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"` // 100,000 at most
+		} `json:"state"`
+	}
+	if err := e.ask(ctx, "$JS.API.STREAM.INFO."+e.topicsStream(), map[string]any{"subjects_filter": prefix + "*"}, &info); err != nil {
+		return nil, e.fault(fmt.Errorf("list topics: %w", err))
+	}
 	var names []string
-	for {
-		var info struct {
-			answer
-			Total int `json:"total"`
-			State struct {
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		request := map[string]any{"subjects_filter": prefix + "*", "offset": len(names)}
-		if err := e.ask(ctx, "$JS.API.STREAM.INFO."+e.topicsStream(), request, &info); err != nil {
-			return nil, e.fault(fmt.Errorf("list topics: %w", err))
-		}
-		for subject := range info.State.Subjects {
-			if name, ok := decodeName(strings.TrimPrefix(subject, prefix)); ok {
-				names = append(names, name)
-			}
-		}
-		if len(info.State.Subjects) == 0 || len(names) >= min(info.Total, maxListed) {
-			break
+	for subject := range info.State.Subjects {
+		if name, ok := decodeName(strings.TrimPrefix(subject, prefix)); ok {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	out := []consume.TopicSpec{}
-	for _, name := range slices.Compact(names) {
+	for _, name := range names[:min(len(names), maxListed)] {
 		t, err := e.load(ctx, name)
 		if errors.Is(err, consume.ErrNoTopic) {
 			continue
@@ -75,12 +68,6 @@ func (e *Engine) Count(ctx context.Context, p consume.Partition, from int64, f c
 
 // count reads the first of them: the server says how many come after it.
 func (e *Engine) count(ctx context.Context, l log, from int64, f consume.Filter) (int64, error) {
-	select {
-	case e.reads <- struct{}{}:
-		defer func() { <-e.reads }()
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
 	g, err := e.directGet(ctx, l, from, map[string]any{"seq": from, "batch": 1, "next_by_subj": l.filter(f)}, 1)
 	if err != nil || g.last == 0 {
 		return 0, err
@@ -95,7 +82,7 @@ func (e *Engine) Remove(ctx context.Context, p consume.Partition, offsets ...int
 	defer cancel()
 	err := e.found(ctx, p, func(l log) error {
 		for _, offset := range offsets {
-			var done answerOnly
+			var done struct{ answer }
 			err := e.ask(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, map[string]any{"seq": offset, "no_erase": true}, &done)
 			if err != nil && !notThere(err) {
 				return fmt.Errorf("remove %s@%d: %w", p, offset, err)
@@ -120,35 +107,6 @@ func notThere(err error) bool {
 		return strings.Contains(a.Description, "no message found") || strings.Contains(a.Description, "EOF")
 	}
 	return false
-}
-
-// Codes of apiError that a deletion gets.
-const (
-	codeNoSequence   = 10043
-	codeDeleteFailed = 10057
-)
-
-type answerOnly struct{ answer }
-
-// decodeName is the reverse of encode.
-func decodeName(token string) (string, bool) {
-	var b strings.Builder
-	for i := 0; i < len(token); i++ {
-		if token[i] != '_' {
-			b.WriteByte(token[i])
-			continue
-		}
-		if i+2 >= len(token) {
-			return "", false
-		}
-		c, err := strconv.ParseUint(token[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b.WriteByte(byte(c))
-		i += 2
-	}
-	return b.String(), true
 }
 
 // Drop deletes all topics of the engine, and then what it keeps of them: nothing of its prefix

@@ -26,7 +26,12 @@ func TestList(t *testing.T) {
 	if err := e.Delete(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.List(t.Context()); err != nil || len(got) != 2 {
+	for _, token := range []string{"_", "_6frders", "a_2Eb_5Fc"} { // of somebody else: no name, none of a topic, and one once more
+		if _, err := e.js.Publish(t.Context(), e.cfg.Prefix+".topics."+token, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := e.List(t.Context()); err != nil || !slices.Equal(got, []consume.TopicSpec{want[0], want[2]}) {
 		t.Errorf("after a delete: got %v, %v; want two", got, err)
 	}
 }

@@ -14,8 +14,9 @@
 // with one message for each.
 //
 // A message's payload is its value. Everything else that it carries is one block in the
-// header [HeaderMeta], or, where it is more than a header may have, before the value. A message that another program put on a partition's subject is read as
-// it is: its own headers are its headers.
+// header [HeaderMeta], or, where it is more than a header may have, before the value. A message
+// that another program put on a partition's subject is read as it is: its own headers are its
+// headers.
 //
 // # Reading
 //

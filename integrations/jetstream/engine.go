@@ -47,10 +47,10 @@ var (
 // Open starts the embedded server, or connects to the external one, within ctx and at most
 // a minute. The engine is closed with [Engine.Close].
 func Open(ctx context.Context, cfg Config) (*Engine, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("jetstream: %w", err)
-	}
 	cfg, err := cfg.full()
+	if err == nil {
+		err = cfg.check()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("jetstream: %w", err)
 	}
@@ -206,6 +206,8 @@ func (a *apiError) Error() string { return fmt.Sprintf("%s (%d)", a.Description,
 // Codes of apiError.
 const (
 	codeNoMessage             = 10037
+	codeNoSequence            = 10043
+	codeDeleteFailed          = 10057
 	codeNoStream              = 10059
 	codeWrongSequence         = 10071
 	codeWrongSequenceConstant = 10164

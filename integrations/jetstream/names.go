@@ -26,6 +26,27 @@ func encode(topic string) string {
 	return b.String()
 }
 
+// decodeName is the reverse of encode.
+func decodeName(token string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		if token[i] != '_' {
+			b.WriteByte(token[i])
+			continue
+		}
+		if i+2 >= len(token) {
+			return "", false
+		}
+		c, err := strconv.ParseUint(token[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", false
+		}
+		b.WriteByte(byte(c))
+		i += 2
+	}
+	return b.String(), true
+}
+
 // log is one partition's stream.
 type log struct {
 	p      consume.Partition

@@ -217,13 +217,7 @@ type got struct {
 }
 
 // get takes a batch by direct get.
-func (e *Engine) get(ctx context.Context, l log, from int64, f consume.Filter, limit int) (g got, err error) {
-	select {
-	case e.reads <- struct{}{}:
-		defer func() { <-e.reads }()
-	case <-ctx.Done():
-		return g, ctx.Err()
-	}
+func (e *Engine) get(ctx context.Context, l log, from int64, f consume.Filter, limit int) (got, error) {
 	request := map[string]any{"seq": from, "batch": limit, "max_bytes": maxReadBytes}
 	if !f.All { // else the server would look for what nearly every message is
 		request["next_by_subj"] = l.filter(f)
@@ -233,6 +227,12 @@ func (e *Engine) get(ctx context.Context, l log, from int64, f consume.Filter, l
 
 // directGet asks for a batch of up to limit messages at or above from, and takes it in.
 func (e *Engine) directGet(ctx context.Context, l log, from int64, request map[string]any, limit int) (g got, err error) {
+	select {
+	case e.reads <- struct{}{}:
+		defer func() { <-e.reads }()
+	case <-ctx.Done():
+		return g, ctx.Err()
+	}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return g, err
