@@ -54,6 +54,71 @@ func (s *server) record(t *testing.T, service string, in lane.Name) *recording {
 	return &recording{lc, hops}
 }
 
+// failsBad fails on messages that are "bad".
+func failsBad(_ context.Context, d *consume.Delivery) error {
+	if string(d.Value) == "bad" {
+		return errors.New("cannot work on this")
+	}
+	return nil
+}
+
+// bill has a process consume as one of group billing, until the test ends.
+func (s *server) bill(t *testing.T, r *recording) {
+	t.Helper()
+	c, err := consume.Run(t.Context(), s.openEngine(t, ""), r.lc, "orders", "billing", failsBad, consume.WithRetries(time.Second), consume.WithHops(r.hops))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// order sends a message to orders, colored as ctx is, whose text is its key, too, and gives its
+// ID there.
+func (s *server) order(ctx context.Context, t *testing.T, p *consume.Producer, text string) (id string) {
+	t.Helper()
+	if err := p.Send(ctx, consume.Outgoing{Topic: "orders", Key: []byte(text), Value: []byte(text)}); err != nil {
+		t.Fatal(err)
+	}
+	return s.listed(t, text)
+}
+
+// listed is the ID of the one message of orders with this key.
+func (s *server) listed(t *testing.T, key string) (id string) {
+	t.Helper()
+	var listed []struct{ ID string }
+	if err := json.Unmarshal([]byte(s.must(t, "message", "list", "orders", "--key", key, "-o", "json")), &listed); err != nil || len(listed) != 1 {
+		t.Fatalf("message list --key %s: %+v, %v", key, listed, err)
+	}
+	return listed[0].ID
+}
+
+// hopWords are hops as texts.
+func hopWords(hops []consume.Hop) (out []string) {
+	for _, h := range hops {
+		place, _, _ := strings.Cut(h.Place, "@")
+		text := fmt.Sprint(h.Kind, " ", h.Service, " ", h.Lane, " ", place, " ", h.To, " ", h.Attempt, " ", h.Reason, " ", h.Error)
+		out = append(out, strings.Join(strings.Fields(text), " "))
+	}
+	return out
+}
+
+// hasHops waits until these are all hops of a message, and none is missing.
+func (s *server) hasHops(t *testing.T, id string, want ...string) (m shownMessage) {
+	t.Helper()
+	poll(t, time.Minute, func() error {
+		m = s.showMessage(t, id)
+		if got := hopWords(m.Hops); !slices.Equal(got, want) || m.Missing != 0 {
+			return fmt.Errorf("message %s: got\n%s\nand %d missing, want\n%s", id, strings.Join(got, "\n"), m.Missing, strings.Join(want, "\n"))
+		}
+		return nil
+	})
+	return m
+}
+
 // TestMessageShow: of a message that failed in a lane until it was dead, and of one that was
 // settled, the command shows each hop in order, by which member of which lane; found by where
 // it was sent to, by where it ended, and by its name.
@@ -63,24 +128,8 @@ func TestMessageShow(t *testing.T) {
 	s.must(t, "topic", "create", "orders")
 	s.must(t, "lane", "create", "green")
 	shop, base, green := s.record(t, "shop", ""), s.record(t, "billing", ""), s.record(t, "billing", "green")
-	handle := func(_ context.Context, d *consume.Delivery) error {
-		if string(d.Value) == "bad" {
-			return errors.New("cannot work on this")
-		}
-		return nil
-	}
-	for _, r := range []*recording{base, green} {
-		c, err := consume.Run(t.Context(), s.openEngine(t, ""), r.lc, "orders", "billing", handle,
-			consume.WithRetries(time.Second), consume.WithHops(r.hops))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	s.bill(t, base)
+	s.bill(t, green)
 	poll(t, 30*time.Second, func() error { // the lane has its color
 		for _, c := range s.billing(t).Cursors {
 			if c.Topic == "orders" && c.Color == "green" && c.Member != "" {
@@ -90,41 +139,9 @@ func TestMessageShow(t *testing.T) {
 		return errors.New("no member has the color")
 	})
 	out := consume.NewProducer(s.openEngine(t, ""), shop.lc, consume.RecordHops(shop.hops))
-	send := func(ctx context.Context, text string) {
-		t.Helper()
-		if err := out.Send(ctx, consume.Outgoing{Topic: "orders", Key: []byte(text), Value: []byte(text)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	send(lane.With(t.Context(), "green"), "bad")
-	send(lane.Plain(t.Context()), "good")
-
-	var listed []struct{ ID, Key string }
-	if err := json.Unmarshal([]byte(s.must(t, "message", "list", "orders", "-o", "json")), &listed); err != nil || len(listed) != 2 {
-		t.Fatalf("message list: %+v, %v", listed, err)
-	}
-	if listed[0].Key != "bad" {
-		slices.Reverse(listed)
-	}
-	bad, good := listed[0].ID, listed[1].ID
-	words := func(hops []consume.Hop) (out []string) {
-		for _, h := range hops {
-			place, _, _ := strings.Cut(h.Place, "@")
-			out = append(out, strings.Join(strings.Fields(fmt.Sprint(h.Kind, " ", h.Service, " ", h.Lane, " ", place, " ", h.To, " ", h.Attempt, " ", h.Reason, " ", h.Error)), " "))
-		}
-		return out
-	}
-	within := func(id string, want []string) (m shownMessage) {
-		t.Helper()
-		poll(t, time.Minute, func() error {
-			m = s.showMessage(t, id)
-			if got := words(m.Hops); !slices.Equal(got, want) || m.Missing != 0 {
-				return fmt.Errorf("message %s: got\n%s\nand %d missing, want\n%s", id, strings.Join(got, "\n"), m.Missing, strings.Join(want, "\n"))
-			}
-			return nil
-		})
-		return m
-	}
+	bad := s.order(lane.With(t.Context(), "green"), t, out, "bad")
+	good := s.order(lane.Plain(t.Context()), t, out, "good")
+	s.hasHops(t, good, "produced shop 0", "dispatched billing orders/0 1 plain", "settled billing orders/0 1")
 	dead := []string{
 		"produced shop 0",
 		"dispatched billing green orders/0 1 lane-instance",
@@ -132,7 +149,7 @@ func TestMessageShow(t *testing.T) {
 		"dispatched billing green orders.billing.retry/0 2 lane-instance",
 		"dead billing green orders.billing.retry/0 orders.billing.dead 2 attempts-used-up cannot work on this",
 	}
-	shown := within(bad, dead)
+	shown := s.hasHops(t, bad, dead...)
 	if shown.Message == nil || shown.Message.ID != bad || shown.Message.Color != "green" || len(shown.Name) != 16 {
 		t.Errorf("message show: %+v", shown)
 	}
@@ -141,14 +158,12 @@ func TestMessageShow(t *testing.T) {
 			t.Errorf("hop %+v, want it by the lane's member", h)
 		}
 	}
-	within(good, []string{"produced shop 0", "dispatched billing orders/0 1 plain", "settled billing orders/0 1"})
-
 	var letters []struct{ ID string }
 	if err := json.Unmarshal([]byte(s.must(t, "group", "dead", "list", "billing", "-o", "json")), &letters); err != nil || len(letters) != 1 {
 		t.Fatalf("dead letters: %+v, %v", letters, err)
 	}
-	within(letters[0].ID, dead)
-	within(shown.Name, dead)
+	s.hasHops(t, letters[0].ID, dead...)
+	s.hasHops(t, shown.Name, dead...)
 
 	table := s.must(t, "message", "show", bad)
 	for _, word := range []string{"produced", "dispatched", "retried", "to orders.billing.dead", "lane green", "lane-instance", "cannot work on this", shown.Name} {
@@ -162,19 +177,21 @@ func TestMessageShow(t *testing.T) {
 	if _, stderr, status := s.cli(t, "message", "show", "orders/0@4711"); status != 1 || !strings.Contains(stderr, "no message orders/0@4711") {
 		t.Errorf("a message that is not there: %d %s", status, stderr)
 	}
-	if _, _, status := s.cli(t, "message", "show", "nonsense"); status != 2 {
-		t.Errorf("nonsense: exit status %d, want 2", status)
-	}
 	// One whose producer records nothing is found by its place.
 	appendText(t, s.openEngine(t, ""), "orders", "green", "unnamed")
-	if err := json.Unmarshal([]byte(s.must(t, "message", "list", "orders", "--key", "unnamed", "-o", "json")), &listed); err != nil || len(listed) != 1 {
-		t.Fatalf("message list: %+v, %v", listed, err)
-	}
-	within(listed[0].ID, []string{"dispatched billing green orders/0 1 lane-instance", "settled billing green orders/0 1"})
-	// Without any record the message is shown all the same.
-	s.must(t, "topic", "create", "others")
-	appendText(t, s.openEngine(t, ""), "others", "", "quiet")
-	if out := s.must(t, "message", "show", "others/0@1"); !strings.Contains(out, "quiet") || !strings.Contains(out, "no hop of it") {
+	s.hasHops(t, s.listed(t, "unnamed"), "dispatched billing green orders/0 1 lane-instance", "settled billing green orders/0 1")
+}
+
+// TestMessageShowWithoutHops: where nobody has recorded anything a message is shown all the same.
+func TestMessageShowWithoutHops(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.must(t, "topic", "create", "orders")
+	appendText(t, s.openEngine(t, ""), "orders", "", "quiet")
+	if out := s.must(t, "message", "show", "orders/0@1"); !strings.Contains(out, "quiet") || !strings.Contains(out, "no hop of it") {
 		t.Errorf("a message without hops: %s", out)
+	}
+	if _, _, status := s.cli(t, "message", "show", "nonsense"); status != 2 {
+		t.Errorf("nonsense: exit status %d, want 2", status)
 	}
 }
