@@ -374,8 +374,6 @@ func testTransactionIsWhole(t *testing.T, s store.Store) {
 	}
 }
 
-// testOneWins: of writers that compare the same keys, one wins each round, and the
-// others get what it wrote.
 // testTransactionReads: what a transaction reads is as it is at its own revision, whether it
 // took effect or not.
 func testTransactionReads(t *testing.T, s store.Store) {
@@ -409,6 +407,8 @@ func testTransactionReads(t *testing.T, s store.Store) {
 	}
 }
 
+// testOneWins: of writers that compare the same keys, one wins each round, and the
+// others get what it wrote.
 func testOneWins(t *testing.T, s store.Store) {
 	const writers, rounds = 8, 25
 	keys := []string{"x", "y", "z"}
