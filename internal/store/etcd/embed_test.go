@@ -132,24 +132,42 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestHistory: what is older than asked for goes by itself, and no more.
+// TestHistory: what is older than asked for goes by itself, and no more. Large revisions go
+// before they fill the store, but for a tenth of what is asked for.
 func TestHistory(t *testing.T) {
-	s := embedded(t, etcd.Config{History: 100})
-	first := put(t, s, "k", "")
-	var last uint64
-	for range 400 {
-		last = put(t, s, "k", "v")
-	}
-	poll(t, 20*time.Second, func() error {
-		b := <-s.Watch(t.Context(), "k", first)
-		if !errors.Is(b.Err, store.ErrCompacted) {
-			return fmt.Errorf("a watch from %d at %d got %d events, %w", first, last, len(b.Events), b.Err)
-		}
-		return nil
-	})
-	b := <-s.Watch(t.Context(), "k", last-100)
-	if b.Err != nil || len(b.Events) == 0 || b.Events[0].ModRevision != last-99 {
-		t.Errorf("a watch of the last 100 revisions: %d events, %v", len(b.Events), b.Err)
+	const keeps = 100
+	for _, c := range []struct {
+		name   string
+		cfg    etcd.Config
+		writes int
+		bytes  int // of each
+	}{
+		{"small", etcd.Config{History: keeps}, 4 * keeps, 1},
+		{"large", etcd.Config{History: 10 * keeps, QuotaBytes: 32 << 20}, 250, 100 << 10}, // 25 MB in all
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := embedded(t, c.cfg)
+			watched := func(from uint64) store.Batch {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				return <-s.Watch(ctx, "k", from)
+			}
+			first := put(t, s, "k", "")
+			var last uint64
+			for range c.writes {
+				last = put(t, s, "k", strings.Repeat("v", c.bytes))
+			}
+			poll(t, 20*time.Second, func() error {
+				b := watched(first)
+				if !errors.Is(b.Err, store.ErrCompacted) {
+					return fmt.Errorf("a watch from %d at %d got %d events, %w", first, last, len(b.Events), b.Err)
+				}
+				return nil
+			})
+			if b := watched(last - keeps); b.Err != nil || len(b.Events) == 0 || b.Events[0].ModRevision != last-keeps+1 {
+				t.Errorf("a watch of the last %d revisions: %d events, %v", keeps, len(b.Events), b.Err)
+			}
+		})
 	}
 }
 

@@ -86,7 +86,8 @@ type Config struct {
 	// none.
 	ReserveBytes int64
 	// History is how many revisions an embedded store keeps at least (default
-	// [DefaultHistory]).
+	// [DefaultHistory]); a tenth of that while more than 70 % of its quota is in use, and
+	// none where that is used up.
 	History uint64
 	// Log gets what etcd has to say. Nil: nobody does.
 	Log *slog.Logger

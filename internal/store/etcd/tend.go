@@ -117,9 +117,14 @@ func (m *member) health() error {
 	}
 }
 
-// trim compacts history that is longer than asked for by a quarter.
+// trim compacts history that is longer than asked for by a quarter. A tenth of it has to do
+// where the quota comes near: revisions may be large, and a registry that takes no writes is
+// worse than watches that have to begin anew.
 func (t *tender) trim(ctx context.Context) error {
 	history := signed(t.cfg.History)
+	if t.server.Backend().SizeInUse() >= t.cfg.QuotaBytes/10*7 {
+		history /= 10
+	}
 	revision := t.server.KV().Rev()
 	if revision-t.compacted < history+history/4 {
 		return nil
