@@ -21,12 +21,13 @@ const (
 	backfillWait = 3 * time.Second
 )
 
-// backfill is the history before a list, while it is read: every change, since a watch
-// skips none. What an object was like before the first of its changes is not known, and
-// what stands beside it (use, health) is taken as it is now.
+// backfill is the history before a list, while it is read: the last changes, all of them,
+// since a watch skips none. What an object was like before the first of its changes is not
+// known, and what stands beside it (use, health) is taken as it is now.
 type backfill struct {
 	from, to uint64 // has the changes after from, up to the list's revision
 	past     []past
+	size     int           // of past, in bytes
 	done     chan struct{} // closed when it is in the history, or given up
 	over     bool
 }
@@ -36,6 +37,31 @@ type past struct {
 	ref
 	rev   uint64
 	event *store.Event // of the object itself; nil: of something beside it
+}
+
+func (p past) size() int {
+	if p.event == nil {
+		return 0
+	}
+	return len(p.event.Value)
+}
+
+// keep notes a change. There are never more than twice as many as the history has place for:
+// the oldest are dropped, or a replica that starts after a storm of large records would have
+// to hold all of them.
+func (b *backfill) keep(p past) {
+	b.past = append(b.past, p)
+	b.size += p.size()
+	if len(b.past) <= 2*maxHistory && b.size <= 2*maxHistoryBytes {
+		return
+	}
+	drop := 0
+	for drop < len(b.past) && (len(b.past)-drop > maxHistory || b.size > maxHistoryBytes) {
+		b.size -= b.past[drop].size()
+		b.from = b.past[drop].rev // of which a part may be left
+		drop++
+	}
+	b.past = slices.Clone(b.past[drop:])
 }
 
 func newBackfill(to uint64) *backfill {
@@ -62,7 +88,7 @@ func (c *cache) beginBackfill(window uint64) uint64 {
 	if b == nil || b.over {
 		return c.rev
 	}
-	b.past = nil
+	b.past, b.size = nil, 0
 	b.from = b.to - min(b.to, window)
 	if window == 0 {
 		b.finish()
@@ -107,17 +133,17 @@ func (c *cache) takeBackfill(batch store.Batch) store.Batch {
 		var touched []ref
 		own := map[ref]*store.Event{}
 		for len(batch.Events) > 0 && batch.Events[0].ModRevision == rev {
-			e := &batch.Events[0]
+			e := batch.Events[0]
 			if r, ok := c.touches(e.Key); ok {
 				touched = append(touched, r)
 				if e.Key == r.key() {
-					own[r] = e
+					own[r] = &e // by itself: the batch has notes too
 				}
 			}
 			batch.Events = batch.Events[1:]
 		}
 		for _, r := range c.order(touched) {
-			b.past = append(b.past, past{r, rev, own[r]})
+			b.keep(past{r, rev, own[r]})
 		}
 	}
 	if batch.Revision >= b.to {

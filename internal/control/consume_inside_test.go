@@ -104,6 +104,37 @@ func TestNotesCostNothing(t *testing.T) {
 	}
 }
 
+// TestLargeRecordsBeforeTheList: of what was written before a replica was started it holds no
+// more than the history has place for, and that is the last.
+func TestLargeRecordsBeforeTheList(t *testing.T) {
+	t.Parallel()
+	const revisions, size = 1000, 100 << 10
+	c := newCache(time.Now)
+	c.load(nil, revisions)
+	if from := c.beginBackfill(revisions); from != 0 {
+		t.Fatalf("is read from %d", from)
+	}
+	key := cursorRef(laneclient.CursorName("main", "billing", "orders", 0)).key()
+	value := fmt.Appendf(nil, `{"v":1,"epoch":"%s"}`, strings.Repeat("e", size))
+	for rev := uint64(1); rev <= revisions; rev++ {
+		c.apply(store.Batch{Revision: rev, Events: []store.Event{{KV: store.KV{Key: key, Value: value, ModRevision: rev}}}})
+		if b := c.fill; len(b.past)*size > 2*maxHistoryBytes {
+			t.Fatalf("%d records are held", len(b.past))
+		} else if len(b.past) > 0 && b.past[0].rev != b.from+1 {
+			t.Fatalf("what is held begins with %d, and is said to be all after %d", b.past[0].rev, b.from)
+		}
+	}
+	if c.filling() || c.hub.size > maxHistoryBytes {
+		t.Errorf("it is still read: %t; the history has %d bytes", c.filling(), c.hub.size)
+	}
+	if missed, ok := c.hub.since(revisions - 50); !ok || len(missed) != 50 || missed[49].rev != revisions {
+		t.Errorf("of the last 50 there are %d: %t", len(missed), ok)
+	}
+	if _, ok := c.hub.since(revisions / 2); ok {
+		t.Error("half of all are said to be there")
+	}
+}
+
 // TestRecordsAreFoundByGroup: what a list of one group looks at is its part alone, also while
 // the group is not known.
 func TestRecordsAreFoundByGroup(t *testing.T) {
