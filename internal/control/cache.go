@@ -203,40 +203,35 @@ func (c *cache) advance(rev uint64) {
 // take stores what an event says and appends the objects that look different now.
 func (c *cache) take(touched []ref, e store.Event) []ref {
 	family, name := parseKey(e.Key)
-	r := ref{laneclient.Kind(family), name}
 	value := side{rev: e.ModRevision, value: e.Value}
-	known := c.kinds[r.kind] != nil
-	c.news = c.news || known
 	switch family {
 	case "uses":
-		c.news = true
 		putSide(c.uses, name, value, e.Deleted)
-		return append(touched, laneRef(name))
+		touched = append(touched, laneRef(name))
 	case "health":
-		c.news = true
 		putSide(c.health, name, value, e.Deleted)
-		return append(touched, ref{laneclient.KindInstances, name})
+		touched = append(touched, ref{laneclient.KindInstances, name})
 	case "replicas":
-		c.news = true
 		c.takeReplica(name, e)
-		return touched
 	case "leader":
-		c.news = true
 		c.leader, c.lease = side{}, 0
 		if !e.Deleted {
 			c.leader, c.lease = value, e.Lease
 		}
-		return touched
+	default:
+		r := ref{laneclient.Kind(family), name}
+		if c.kinds[r.kind] == nil {
+			return touched // notes, what only transactions compare, and what is of a newer version
+		}
+		if e.Deleted {
+			delete(c.objects, r)
+		} else {
+			c.objects[r] = e.KV
+		}
+		touched = append(touched, r)
 	}
-	if !known {
-		return touched // notes, what only transactions compare, and what is of a newer version
-	}
-	if e.Deleted {
-		delete(c.objects, r)
-	} else {
-		c.objects[r] = e.KV
-	}
-	return append(touched, r)
+	c.news = true
+	return touched
 }
 
 func putSide(m map[string]side, name string, value side, deleted bool) {
@@ -300,7 +295,7 @@ func (c *cache) refresh(r ref, rev uint64) *change {
 		return nil
 	case after == nil:
 		shelf.remove(r.name)
-		delete(c.tombstones, r.name)
+		c.noteTombstone(r, nil)
 		return newChange(rev, r, before, nil)
 	case before != nil && before.rev == after.rev && string(before.body) == string(after.body):
 		return nil
@@ -308,7 +303,7 @@ func (c *cache) refresh(r ref, rev uint64) *change {
 	after.changed = rev
 	after.setLine()
 	shelf.put(after)
-	c.noteTombstone(after)
+	c.noteTombstone(r, after)
 	return newChange(rev, r, before, after)
 }
 

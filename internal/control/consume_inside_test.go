@@ -135,6 +135,30 @@ func TestLargeRecordsBeforeTheList(t *testing.T) {
 	}
 }
 
+// TestTombstoneOutlivesItsNamesake: an instance may have the name of a member. That it goes
+// does not make the leader forget the member's tombstone.
+func TestTombstoneOutlivesItsNamesake(t *testing.T) {
+	t.Parallel()
+	c := newCache(time.Now)
+	until := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	member, instance := memberRef("billing", "a"), instanceRef("billing", "a")
+	c.load([]store.KV{
+		{Key: member.key(), Value: []byte(`{"name":"a","group":"billing","topics":["orders"],"until":"2026-05-01T12:00:00Z"}`), ModRevision: 2},
+		{Key: instance.key(), Value: []byte(`{"name":"a","service":"billing"}`), ModRevision: 3},
+	}, 3)
+	c.apply(store.Batch{Revision: 4, Events: []store.Event{{KV: store.KV{Key: instance.key(), ModRevision: 4}, Deleted: true}}})
+	if _, next := c.over(until.Add(-time.Second)); next != time.Second {
+		t.Errorf("the next one is over in %s, want 1s", next)
+	}
+	if over, _ := c.over(until); len(over) != 1 || over[0].ref != member {
+		t.Errorf("over are %d, want %s", len(over), member.name)
+	}
+	c.apply(store.Batch{Revision: 5, Events: []store.Event{{KV: store.KV{Key: member.key(), ModRevision: 5}, Deleted: true}}})
+	if over, _ := c.over(until); len(over) > 0 {
+		t.Errorf("over are %d, and none is left", len(over))
+	}
+}
+
 // TestRecordsAreFoundByGroup: what a list of one group looks at is its part alone, also while
 // the group is not known.
 func TestRecordsAreFoundByGroup(t *testing.T) {

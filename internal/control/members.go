@@ -245,20 +245,22 @@ func (c *Control) bury(ctx context.Context, txn *store.Txn, at *item, m *lanecli
 	return op, err
 }
 
-// noteTombstone keeps the tombstones that there are; c.mu is held.
-func (c *cache) noteTombstone(it *item) {
-	if it.kind != laneclient.KindMembers {
+// noteTombstone keeps the tombstones that there are. it is how r looks now, nil: it is gone;
+// c.mu is held.
+func (c *cache) noteTombstone(r ref, it *item) {
+	if r.kind != laneclient.KindMembers {
+		return // others may have the same name
+	}
+	if it != nil && memberOfItem(it).Session == "" {
+		c.tombstones[r.name] = memberOfItem(it).Until
 		return
 	}
-	if m := memberOfItem(it); m.Session == "" {
-		c.tombstones[it.name] = m.Until
-	} else {
-		delete(c.tombstones, it.name)
-	}
+	delete(c.tombstones, r.name)
 }
 
-// over lists the tombstones whose time is over, and how long it is until the next one's is.
-func (c *cache) over(now time.Time) (names []string, next time.Duration) {
+// over lists the tombstones whose time is over, as they are, and how long it is until the next
+// one's is.
+func (c *cache) over(now time.Time) (list []*item, next time.Duration) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	next = lifeWait
@@ -266,28 +268,24 @@ func (c *cache) over(now time.Time) (names []string, next time.Duration) {
 		if left := until.Sub(now); left > 0 {
 			next = min(next, left)
 		} else {
-			names = append(names, name)
+			list = append(list, c.shelves[laneclient.KindMembers].byName[name])
 		}
 	}
-	return names, next
+	return list, next
 }
 
 // removeTombstones removes those whose time is over, as the leader, and returns how long it
 // is until the next one's is.
 func (c *Control) removeTombstones(ctx context.Context, leader uint64) time.Duration {
-	names, next := c.cache.over(c.now())
-	for _, name := range names {
-		it := c.cache.get(ref{laneclient.KindMembers, name})
-		if it == nil {
-			continue
-		}
+	list, next := c.cache.over(c.now())
+	for _, it := range list {
 		_, err := c.cfg.Store.Do(ctx, store.Txn{
 			If:  []store.Compare{{Key: it.key(), Revision: it.rev}, {Key: leaderKey, Revision: leader}},
 			Ops: []store.Op{{Key: it.key(), Delete: true}},
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				c.log.WarnContext(ctx, "tombstone of a member stays and is removed later", telemetry.KeyMember, name, telemetry.KeyError, err)
+				c.log.WarnContext(ctx, "tombstone of a member stays and is removed later", telemetry.KeyMember, it.name, telemetry.KeyError, err)
 			}
 			return next
 		}
