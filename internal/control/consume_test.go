@@ -263,6 +263,26 @@ func TestBatchOfCursors(t *testing.T) {
 	}
 }
 
+// TestBrokenRecordInABatch: a record that is stored and cannot be read fails the writes of its
+// partition alone.
+func TestBrokenRecordInABatch(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
+	s := r.session(`{"ttl":"5m"}`)
+	broken := store.Op{Key: "laneway/cursors/main/billing/orders/0", Value: []byte(`{"v":1,`)}
+	if _, err := r.store.Do(t.Context(), store.Txn{Ops: []store.Op{broken}}); err != nil {
+		t.Fatal(err)
+	}
+	var a laneclient.CursorAnswers
+	r.must(http.StatusOK, &a, "POST", "/v1/cursors:batch", `{"writes":[{"name":"main/billing/orders/0","record":`+freeRecord+`},`+
+		`{"name":"main/billing/orders/1","record":`+freeRecord+`}]}`, laneclient.SessionHeader, s.Name)
+	if len(a.Answers) != 2 || a.Answers[0].Status != http.StatusInternalServerError || a.Answers[1].Status != http.StatusOK {
+		t.Errorf("answered %+v", a.Answers)
+	}
+	r.refuse(http.StatusInternalServerError, "PUT", ordersPath, writing(freeRecord), "If-None-Match", "*", laneclient.SessionHeader, s.Name)
+}
+
 // TestMembersEndWithTheirSession: in the very revision in which it does.
 func TestMembersEndWithTheirSession(t *testing.T) {
 	t.Parallel()

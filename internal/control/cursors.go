@@ -217,41 +217,32 @@ func (c *Control) writeCursors(ctx context.Context, w *cursorWrite) (cursorAnswe
 	}
 	kv := found[cursorRef(w.name).key()]
 	a.rev, a.record = kv.ModRevision, kv.Value
+	if a.record != nil && !json.Valid(a.record) { // the other answers of a batch could not be sent with it
+		return cursorAnswer{}, fmt.Errorf("stored cursors %s: %w", w.name, errNoRecord)
+	}
 	_, lives := found[sessionRef(w.session).key()]
 	_, open := found[membershipPrefix+w.group]
 	switch {
 	case !lives:
 		a.err = sessionGone(http.StatusConflict, w.session)
 	case !open:
-		a.err = groupGone(w.group)
-		return a, nil
+		return cursorAnswer{}, groupGone(w.group)
 	default:
 		a.err = typed(problem(http.StatusPreconditionFailed,
 			"cursors %q, a note or a session are not as the write says: look at record and notes as they are, and decide again", w.name), laneclient.ProblemChanged)
 	}
-	return a, a.setCurrent(w)
+	return a, nil
 }
 
-// setCurrent lets the refusal of a write carry what there is.
-func (a *cursorAnswer) setCurrent(w *cursorWrite) error {
-	obj, err := cursorOf(w.name, a.rev, a.record)
-	if err != nil {
-		return err
-	}
-	obj.Notes = a.notes
-	a.err.Current, err = json.Marshal(obj)
-	return err
-}
-
-// cursorOf is the object of a record; nil: there is none.
-func cursorOf(name string, rev uint64, record []byte) (*laneclient.Cursor, error) {
-	obj := &laneclient.Cursor{Meta: laneclient.Meta{Name: name}}
+// refusal is that of a write by itself: it carries what there is.
+func (a *cursorAnswer) refusal(name string) error {
+	obj := &laneclient.Cursor{Meta: laneclient.Meta{Name: name, Revision: a.rev}, Record: a.record, Notes: a.notes}
 	obj.Engine, obj.Group, obj.Topic, obj.Partition, _ = laneclient.ParseCursorName(name)
-	obj.Revision, obj.Record = rev, record
-	if record != nil && !json.Valid(record) {
-		return nil, fmt.Errorf("stored cursors %s: %w", name, errNoRecord)
+	var err error
+	if a.err.Current, err = json.Marshal(obj); err != nil { // a note as it is stored is no JSON
+		return fmt.Errorf("stored cursors %s: %w", name, err)
 	}
-	return obj, nil
+	return a.err
 }
 
 // engineOf checks that a write's cursors are where the group's are.

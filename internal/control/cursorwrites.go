@@ -69,7 +69,7 @@ func (c *Control) putCursor(w http.ResponseWriter, r *http.Request, p params) er
 	case err != nil:
 		return err
 	case a.err != nil:
-		return a.err
+		return a.refusal(write.name)
 	}
 	c.logMoves(r.Context(), write)
 	w.Header().Set("Etag", etag(a.rev))
