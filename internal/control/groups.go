@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -51,33 +50,17 @@ func (c *Control) putTopic(w http.ResponseWriter, r *http.Request, p params) err
 	return c.answerWrite(w, it, created, err)
 }
 
-// deleteTopic refuses while a group names the topic. Every group that comes to name it
-// touches the key compared here.
+// deleteTopic refuses while a group names the topic.
 func (c *Control) deleteTopic(w http.ResponseWriter, r *http.Request, p params) error {
 	cond, err := parsePrecondition(r.Header)
 	if err != nil {
 		return err
 	}
 	name := p["name"]
-	err = c.remove(r.Context(), topicRef(name), cond, func(ctx context.Context, _ *item, txn *store.Txn) error {
-		key := topicUsesPrefix + name
-		kv, _, rev, err := c.cfg.Store.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		if err := c.cacheAt(ctx, rev); err != nil {
-			return err
-		}
-		groups, _, _ := c.cache.list(laneclient.KindGroups, 1, func(it *item) bool {
-			return selects(it, selector{laneclient.KindGroups, "topic", name})
+	err = c.removeUnused(r.Context(), topicRef(name), cond, topicUsesPrefix+name, selector{laneclient.KindGroups, "topic", name},
+		func(group string) error {
+			return problem(http.StatusConflict, "topic %q is named by groups, %s among them: delete those, or take it out of their topics first", name, group)
 		})
-		if len(groups) > 0 {
-			return problem(http.StatusConflict, "topic %q is named by groups, %s among them: delete those, or take it out of their topics first", name, groups[0].name)
-		}
-		txn.If = append(txn.If, store.Compare{Key: key, Revision: kv.ModRevision})
-		txn.Ops = append(txn.Ops, store.Op{Key: key, Delete: true})
-		return nil
-	})
 	if err != nil {
 		return err
 	}
@@ -215,9 +198,6 @@ func (c *Control) putGroup(w http.ResponseWriter, r *http.Request, p params) err
 	})
 	return c.answerWrite(w, it, created, err)
 }
-
-// stamp is what keys hold that are only touched.
-func (c *Control) stamp() []byte { return []byte(c.now().Format(time.RFC3339)) }
 
 // requireTopics checks those of a group's topics that objects describe, and tells whoever is
 // about to delete one that there is a group more.

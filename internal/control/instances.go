@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -30,7 +29,7 @@ func (c *Control) putInstance(w http.ResponseWriter, r *http.Request, p params) 
 		if err := c.bindInstance(ctx, w, i, session); err != nil {
 			return err
 		}
-		if err := c.joinLane(ctx, w, i); err != nil {
+		if i.Generation, err = c.enterLane(ctx, w, i.Lane); err != nil {
 			return err
 		}
 		return c.requireService(ctx, w, i.Service)
@@ -70,12 +69,6 @@ func (c *Control) bindInstance(ctx context.Context, w *write, i *laneclient.Inst
 	return c.bindSession(ctx, w, session)
 }
 
-// joinLane sets the generation and makes the write depend on the lane as it is.
-func (c *Control) joinLane(ctx context.Context, w *write, i *laneclient.Instance) (err error) {
-	i.Generation, err = c.enterLane(ctx, w, i.Lane)
-	return err
-}
-
 // enterLane makes a write depend on a lane, which takes new ones, and gives its generation;
 // the baseline has none.
 func (c *Control) enterLane(ctx context.Context, w *write, name string) (generation uint64, err error) {
@@ -104,7 +97,7 @@ func (c *Control) enterLane(ctx context.Context, w *write, name string) (generat
 func (c *Control) requireService(ctx context.Context, w *write, name string) error {
 	at := serviceRef(name)
 	if w.old == nil {
-		w.txn.Ops = append(w.txn.Ops, store.Op{Key: newcomersPrefix + name, Value: []byte(c.now().Format(time.RFC3339))})
+		w.txn.Ops = append(w.txn.Ops, store.Op{Key: newcomersPrefix + name, Value: c.stamp()})
 	}
 	_, found, _, err := c.cfg.Store.Get(ctx, at.key())
 	if err != nil {

@@ -174,7 +174,7 @@ func (c *Control) requireParent(ctx context.Context, w *write, name string) erro
 		return fault("lane %q stands on %d lanes already, which is the limit: choose one nearer to the baseline", name, maxLaneDepth-1)
 	}
 	w.requires(laneRef(name), parent.rev)
-	w.txn.Ops = append(w.txn.Ops, store.Op{Key: childrenPrefix + name, Value: []byte(c.now().Format(time.RFC3339))})
+	w.txn.Ops = append(w.txn.Ops, store.Op{Key: childrenPrefix + name, Value: c.stamp()})
 	return nil
 }
 

@@ -257,6 +257,30 @@ func (c *Control) remove(ctx context.Context, r ref, cond precondition, allowed 
 	return busy(r)
 }
 
+// removeUnused deletes an object that none of users uses; inUse is the refusal that names one
+// of them. Every new user touches the key that is compared here, so that none is overlooked.
+func (c *Control) removeUnused(ctx context.Context, r ref, cond precondition, touched string, users selector, inUse func(by string) error) error {
+	return c.remove(ctx, r, cond, func(ctx context.Context, _ *item, txn *store.Txn) error {
+		kv, _, rev, err := c.cfg.Store.Get(ctx, touched)
+		if err != nil {
+			return err
+		}
+		if err := c.cacheAt(ctx, rev); err != nil {
+			return err
+		}
+		using, _, _ := c.cache.listUnder(users.kind, []selector{users}, "", 1, func(it *item) bool { return selects(it, users) })
+		if len(using) > 0 {
+			return inUse(using[0].name)
+		}
+		txn.If = append(txn.If, store.Compare{Key: touched, Revision: kv.ModRevision})
+		txn.Ops = append(txn.Ops, store.Op{Key: touched, Delete: true})
+		return nil
+	})
+}
+
+// stamp is what keys hold that are only touched.
+func (c *Control) stamp() []byte { return []byte(c.now().Format(time.RFC3339)) }
+
 // fresh is the store's present revision, read linearizably.
 func (c *Control) fresh(ctx context.Context) (uint64, error) {
 	rev, err := c.cfg.Store.Revision(ctx)
@@ -380,19 +404,18 @@ func parseList(k *kind, query url.Values) (listQuery, error) {
 			q.limit = n
 		case "after":
 			q.after = value
-		case "lane", "service", "group", "topic", "engine":
-			if !slices.Contains(k.fields, key) {
-				f.add(key, "does not choose among %s: leave it out", k.name)
+		default:
+			if fields := k.listFields(); !slices.Contains(fields, key) {
+				f.add(clip(key), "is no parameter of a list of %s: want %s", k.name, strings.Join(append(fields, "limit", "after"), ", "))
 				continue
 			}
-			if key == "lane" && value != "" {
-				value = string(laneOf(value))
-				q.sels = append(q.sels, selector{k.name, key, value})
-			} else if value != "" {
-				q.sels = append(q.sels, selector{k.name, key, value})
+			if value == "" {
+				continue
 			}
-		default:
-			f.add(clip(key), "is no parameter of this request: want %s", strings.Join(append(k.listFields(), "limit", "after"), ", "))
+			if key == "lane" {
+				value = string(laneOf(value))
+			}
+			q.sels = append(q.sels, selector{k.name, key, value})
 		}
 	}
 	sortedFields(f.list)
@@ -532,32 +555,17 @@ func (c *Control) deleteObject(k *kind) handler {
 }
 
 // deleteService refuses while the service has instances: it exists as long as one of
-// them does. Every new one touches the key compared here, so that none is overlooked.
+// them does.
 func (c *Control) deleteService(w http.ResponseWriter, r *http.Request, p params) error {
 	cond, err := parsePrecondition(r.Header)
 	if err != nil {
 		return err
 	}
 	name := p["name"]
-	err = c.remove(r.Context(), serviceRef(name), cond, func(ctx context.Context, _ *item, txn *store.Txn) error {
-		key := newcomersPrefix + name
-		kv, _, rev, err := c.cfg.Store.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		if err := c.cacheAt(ctx, rev); err != nil {
-			return err
-		}
-		here, _, _ := c.cache.list(laneclient.KindInstances, 1, func(it *item) bool {
-			return selects(it, selector{laneclient.KindInstances, "service", name})
+	err = c.removeUnused(r.Context(), serviceRef(name), cond, newcomersPrefix+name, selector{laneclient.KindInstances, "service", name},
+		func(instance string) error {
+			return problem(http.StatusConflict, "service %q has instances, %s among them: stop or delete them first", name, instance)
 		})
-		if len(here) > 0 {
-			return problem(http.StatusConflict, "service %q has instances, %s among them: stop or delete them first", name, here[0].name)
-		}
-		txn.If = append(txn.If, store.Compare{Key: key, Revision: kv.ModRevision})
-		txn.Ops = append(txn.Ops, store.Op{Key: key, Delete: true})
-		return nil
-	})
 	if err != nil {
 		return err
 	}

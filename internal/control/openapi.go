@@ -58,7 +58,11 @@ func (c *Control) kindEndpoints(k *kind) []endpoint {
 		{name: "after", description: "goes on after this name: next of the page before"},
 	}
 	for _, field := range k.listFields() {
-		query = append(query, parameter{name: field, description: "only those of this " + field + "; lane - is the baseline"})
+		about := "only those of this " + field
+		if field == "lane" {
+			about += "; - is the baseline"
+		}
+		query = append(query, parameter{name: field, description: about})
 	}
 	list := []endpoint{
 		{http.MethodGet, path, c.listObjects(k), operation{
