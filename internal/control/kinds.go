@@ -59,7 +59,7 @@ func kinds() []*kind {
 		},
 		{
 			name: laneclient.KindEngines, typ: reflect.TypeFor[laneclient.Engine](), path: one,
-			fields: []string{name, session}, checkName: checkPlainName, check: checkEngine,
+			fields: []string{name, session}, checkName: checkEngineName, check: checkEngine,
 		},
 		{
 			name: laneclient.KindTopics, typ: reflect.TypeFor[laneclient.Topic](), path: one,

@@ -22,7 +22,7 @@ const (
 	minHandover     = time.Second
 )
 
-// checkLog is for names of topics and groups: the alphabet of instances, and none of the two
+// checkLog is for names around logs: the alphabet of instances, and none of the two
 // that paths give a meaning of their own.
 func checkLog(what, name string, most int) error {
 	plain := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
@@ -32,6 +32,10 @@ func checkLog(what, name string, most int) error {
 		return fmt.Errorf("%s %q: want 1 to %d letters, digits, '.', '_' and '-', and neither . nor .. alone", what, clip(name), most)
 	}
 	return nil
+}
+
+func checkEngineName(name string) error {
+	return checkLog("engine", name, lane.MaxInstanceBytes)
 }
 
 func checkTopicName(name string) error {
@@ -55,7 +59,7 @@ func checkCursorName(name string) error {
 	if !ok {
 		return fmt.Errorf("cursor %q: want engine/group/topic/partition, with a partition of 0 to %d", clip(name), laneclient.MaxPartition)
 	}
-	return errors.Join(checkLog("engine", engine, lane.MaxInstanceBytes), checkGroupName(group), checkTopicName(topic))
+	return errors.Join(checkEngineName(engine), checkGroupName(group), checkTopicName(topic))
 }
 
 func checkField(field string, err error, f *faults) {
@@ -70,7 +74,7 @@ func checkEngineField(name string, f *faults) {
 		f.add("engine", "is missing: name the engine that has the log; GET /v1/engines lists those that there are")
 		return
 	}
-	checkField("engine", checkLog("engine", name, lane.MaxInstanceBytes), f)
+	checkField("engine", checkEngineName(name), f)
 }
 
 func checkEngine(obj any, f *faults) {
