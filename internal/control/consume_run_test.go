@@ -15,6 +15,8 @@ import (
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
+const partitions = 4 // of the topic
+
 // plant is a control plane, an engine, and what consumers were handed.
 type plant struct {
 	t      *testing.T
@@ -35,7 +37,7 @@ func inPlant(t *testing.T, f func(t *testing.T, p *plant)) {
 			t: t, r: r, engine: consume.NewMemory(consume.MemoryConfig{}), given: map[string][]string{},
 			api: laneclient.NewAPI(laneclient.Config{Transport: laneclient.InMemory(r.c.Handler())}),
 		}
-		if err := p.engine.Ensure(t.Context(), consume.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
+		if err := p.engine.Ensure(t.Context(), consume.TopicSpec{Name: "orders", Partitions: partitions}); err != nil {
 			t.Fatal(err)
 		}
 		f(t, p)
@@ -74,8 +76,28 @@ func (p *plant) start(name, in string, takes time.Duration, options ...consume.O
 	if w.Consumer, err = consume.Run(p.t.Context(), p.engine, w.Client, "orders", "billing", handle, options...); err != nil {
 		p.t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // others learn of it
+	p.r.until(name+" to have its cursors", func() bool { return p.cursors(w, lane.Name(in)) == partitions })
 	return w
+}
+
+// cursors is in how many partitions a process holds what its lane reads with.
+func (p *plant) cursors(w *worker, in lane.Name) (n int) {
+	p.t.Helper()
+	records, err := w.Records(p.t.Context(), "billing")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	session, _ := w.Session()
+	for _, r := range records {
+		holder := r.Record.Main
+		if in != lane.Baseline {
+			holder = r.Record.Colors[in].Holder
+		}
+		if r.Partition.Topic == "orders" && holder.Session == session {
+			n++
+		}
+	}
+	return n
 }
 
 // stop stops it as a program does that is asked to.
@@ -123,6 +145,32 @@ func (p *plant) counts() (by map[string]int, twice int) {
 	return by, twice
 }
 
+// await waits until so many messages were handed out, to whom it may be.
+func (p *plant) await(n int) {
+	p.t.Helper()
+	p.r.until(fmt.Sprintf("%d messages to be handed out", n), func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.given) >= n
+	})
+}
+
+// awaitOf waits until a process was the last to be handed so many.
+func (p *plant) awaitOf(name string, n int) {
+	p.t.Helper()
+	p.r.until(fmt.Sprintf("%s to have %d messages", name, n), func() bool {
+		by, _ := p.counts()
+		return by[name] >= n
+	})
+}
+
+// pass lets time pass that stands for no event: what must not happen has the time to, or
+// leases run out.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // TestConsumeThrough: a lane gets its messages while it is there; what it has not read when it
 // leaves goes to the baseline, each message once.
 func TestConsumeThrough(t *testing.T) {
@@ -130,21 +178,21 @@ func TestConsumeThrough(t *testing.T) {
 		e1 := p.start("e1", "", 0)
 		p.send("", 0, 100)
 		p.send("green", 0, 100) // nobody knows the lane yet
-		time.Sleep(time.Second)
+		p.await(200)
 		p.r.must(201, nil, "POST", "/v1/lanes", `{"name":"green"}`)
 		e2 := p.start("e2", "green", 50*time.Millisecond)
 		p.send("green", 100, 2000)
 		p.send("", 100, 500)
-		time.Sleep(500 * time.Millisecond)
+		p.awaitOf("e2", 20)
 		p.stop(e2)
-		time.Sleep(5 * time.Second)
+		p.await(2700)
+		pass(10 * time.Second) // none comes again, and the records are those of a group at rest
 		by, twice := p.counts()
 		if by["e1"]+by["e2"] != 2700 || by["e2"] == 0 || by["e1"] < 700 || twice != 0 {
 			t.Errorf("by whom: %v, twice: %d", by, twice)
 		}
-		time.Sleep(5 * time.Second)
 		records, err := e1.Records(t.Context(), "billing")
-		if err != nil || len(records) != 5 { // 4 partitions, and that of the retry topic
+		if err != nil || len(records) != partitions+1 { // and that of the retry topic
 			t.Errorf("%d records, %v", len(records), err)
 		}
 		for _, r := range records {
@@ -158,7 +206,7 @@ func TestConsumeThrough(t *testing.T) {
 			defer p.stop(e3)
 			return e3.Records(t.Context(), "billing")
 		}()
-		if err != nil || len(records) != 5 {
+		if err != nil || len(records) != partitions+1 {
 			t.Errorf("%d records afterwards, %v", len(records), err)
 		}
 	})
@@ -172,21 +220,18 @@ func TestConsumeKill(t *testing.T) {
 		e1, e2 := p.start("e1", "", 0), p.start("e2", "green", 100*time.Millisecond, consume.WithConcurrency(4))
 		p.send("green", 0, 400)
 		p.send("", 0, 100)
-		time.Sleep(2 * time.Second)
+		p.awaitOf("e2", 280)
 		p.kill(e2)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second) // its session runs out
 		by, twice := p.counts()
 		if by["e1"]+by["e2"] != 500 || by["e1"] < 150 || by["e2"] < 200 {
 			t.Errorf("by whom: %v", by)
 		}
-		if twice > 4*4+4*4*3 { // in flight, and settled since the last note
+		if twice > 4*partitions+4*partitions*3 { // in flight, and settled since the last note
 			t.Errorf("%d messages were handed out twice", twice)
 		}
 		p.send("green", 400, 10)
-		time.Sleep(time.Second)
-		if by, _ := p.counts(); by["e1"]+by["e2"] != 510 {
-			t.Errorf("by whom: %v", by)
-		}
+		p.await(510)
 		p.stop(e1)
 	})
 }
@@ -201,19 +246,21 @@ func TestConsumeOutage(t *testing.T) {
 		inPlant(t, func(t *testing.T, p *plant) {
 			e1 := p.start("e1", "", 0, consume.WithOnLoss(c.loss))
 			p.send("", 0, 20)
-			time.Sleep(2 * time.Second)
+			p.await(20)
 			before, _ := e1.Session()
 			e1.wire.set(true)
-			time.Sleep(time.Minute)
+			pass(time.Minute) // its session runs out
 			p.send("", 20, 20)
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			if by, _ := p.counts(); by["e1"] != c.during {
 				t.Errorf("%s: %d messages while it was away, want %d", c.loss, by["e1"], c.during)
 			}
 			e1.wire.set(false)
-			time.Sleep(10 * time.Second)
+			p.await(40)
+			p.r.until("its cursors under a new session", func() bool { return p.cursors(e1, lane.Baseline) == partitions })
 			p.send("", 40, 20)
-			time.Sleep(5 * time.Second)
+			p.await(60)
+			pass(5 * time.Second) // none comes again
 			by, twice := p.counts()
 			if by["e1"] != 60 || twice != 0 {
 				t.Errorf("%s: %d messages, %d of them twice", c.loss, by["e1"], twice)
