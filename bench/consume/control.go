@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -56,7 +57,7 @@ func control(ctx context.Context, s settings) (kept bool, err error) {
 	fmt.Printf("etcd and JetStream embedded in one server process, %d clients in %d processes watch %s\n", s.watchers, watcherProcesses, watching)
 	kept = true
 	for _, load := range loads {
-		c := &clients{control: in.control, topic: topic(load), partitions: s.partitions, trace: newTrace()}
+		c := &clients{control: in.Control, topic: topic(load), partitions: s.partitions, trace: newTrace()}
 		h, err := w.newScene(ctx, c.topic, c, c.trace, s.partitions, load)
 		if err != nil {
 			return false, err
@@ -160,7 +161,7 @@ func (c *clients) stop() error {
 
 // held implements host.
 func (c *clients) held(ctx context.Context, cursors int) error {
-	return poll(ctx, func() error {
+	return programs.Poll(ctx, patience, func() error {
 		records, err := c.first.Records(ctx, c.topic)
 		if err != nil {
 			return err

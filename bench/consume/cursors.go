@@ -93,7 +93,7 @@ func (m *mover) open(ctx context.Context) error {
 	}
 	m.state = make([]movable, m.records)
 	for range moveClients {
-		c, err := laneclient.Dial(ctx, laneclient.Config{Control: []string{m.in.control}})
+		c, err := laneclient.Dial(ctx, laneclient.Config{Control: []string{m.in.Control}})
 		if err != nil {
 			return err
 		}
@@ -227,6 +227,13 @@ func (m *mover) write(ctx context.Context, n int, w *consume.Write) error {
 	}
 }
 
+// used is the processor time of the server and of this process so far.
+func (m *mover) used() (server, own time.Duration, err error) {
+	server, err = m.in.ProcessorTime()
+	nanoseconds, err2 := turns.ProcessorTime()
+	return server, time.Duration(nanoseconds), errors.Join(err, err2)
+}
+
 // sample hands over so many cursors, and prints a line.
 func (m *mover) sample(ctx context.Context, handovers int) error {
 	records := make([]int, handovers)
@@ -237,11 +244,7 @@ func (m *mover) sample(ctx context.Context, handovers int) error {
 	var mu sync.Mutex
 	var took []time.Duration
 	busy := make([]sync.Mutex, m.records) // a record that comes again waits until its move before is done
-	server, err := m.in.processorTime()
-	if err != nil {
-		return err
-	}
-	own, err := turns.ProcessorTime()
+	server, own, err := m.used()
 	if err != nil {
 		return err
 	}
@@ -260,11 +263,7 @@ func (m *mover) sample(ctx context.Context, handovers int) error {
 		return err
 	}
 	moved, elapsed := m.moved.Load()-before, time.Since(began)
-	serverNow, err := m.in.processorTime()
-	if err != nil {
-		return err
-	}
-	ownNow, err := turns.ProcessorTime()
+	serverNow, ownNow, err := m.used()
 	if err != nil {
 		return err
 	}
@@ -273,7 +272,7 @@ func (m *mover) sample(ctx context.Context, handovers int) error {
 		return err
 	}
 	fmt.Printf("%12d %10.0f %14.0f %14.0f %14s %12.1f %12.1f\n", m.moved.Load(), float64(moved)/elapsed.Seconds(),
-		float64((serverNow-server).Microseconds())/float64(moved), float64(ownNow-own)/1000/float64(moved),
+		float64((serverNow-server).Microseconds())/float64(moved), float64((ownNow-own).Microseconds())/float64(moved),
 		round(turns.Quantile(took, 0.99)), megabytes(database), megabytes(log))
 	return nil
 }

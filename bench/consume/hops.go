@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane/consume"
 )
@@ -54,7 +55,7 @@ func (w *world) recorded(ctx context.Context, topic string, share float64) (c co
 		o.Hops = h
 		if share == 1 {
 			n.meter.settled = func() error {
-				return poll(ctx, func() error {
+				return programs.Poll(ctx, patience, func() error {
 					if got, want := to.lines.Load(), int64(2*w.messages); got < want {
 						return fmt.Errorf("%d of %d hops are written", got, want)
 					}

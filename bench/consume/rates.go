@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 )
@@ -90,15 +91,11 @@ func (w *world) runner(ctx context.Context, topic string, messages int, lanes []
 
 // pull consumes a topic the usual way.
 func (w *world) pull(ctx context.Context, topic, durable string) (c cost, err error) {
-	nc, js, err := w.connect()
+	nc, js, names, err := w.connect(ctx, topic)
 	if err != nil {
 		return c, err
 	}
 	defer nc.Close()
-	names, err := streams(ctx, js, topic)
-	if err != nil {
-		return c, err
-	}
 	var consumers []natsjs.Consumer
 	for _, name := range names {
 		consumer, err := js.CreateConsumer(ctx, name, natsjs.ConsumerConfig{Durable: durable, AckPolicy: natsjs.AckExplicitPolicy})
@@ -128,7 +125,7 @@ func (w *world) pull(ctx context.Context, topic, durable string) (c cost, err er
 // acked waits until the server has taken in all acks.
 func acked(ctx context.Context, consumers []natsjs.Consumer) error {
 	for _, c := range consumers {
-		err := poll(ctx, func() error {
+		err := programs.Poll(ctx, patience, func() error {
 			info, err := c.Info(ctx)
 			if err == nil && info.NumAckPending > 0 {
 				err = fmt.Errorf("%d acks are missing", info.NumAckPending)
@@ -144,15 +141,11 @@ func acked(ctx context.Context, consumers []natsjs.Consumer) error {
 
 // direct reads a topic by direct gets, and does nothing with what comes.
 func (w *world) direct(ctx context.Context, topic string) (c cost, err error) {
-	nc, js, err := w.connect()
+	nc, _, names, err := w.connect(ctx, topic)
 	if err != nil {
 		return c, err
 	}
 	defer nc.Close()
-	names, err := streams(ctx, js, topic)
-	if err != nil {
-		return c, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	n := metered(w.messages)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,21 +23,21 @@ const (
 // manner is how one side works.
 type manner struct {
 	name string
-	work func(context.Context)
+	work func(over <-chan struct{})
 }
 
 func manners() []manner {
 	return []manner{
-		{"well", func(context.Context) {}},
-		{"1,000 times slower", func(ctx context.Context) {
+		{"well", func(<-chan struct{}) {}},
+		{"1,000 times slower", func(over <-chan struct{}) {
 			t := time.NewTimer(slowly)
 			defer t.Stop()
 			select {
 			case <-t.C:
-			case <-ctx.Done():
+			case <-over:
 			}
 		}},
-		{"stuck", func(ctx context.Context) { <-ctx.Done() }},
+		{"stuck", func(over <-chan struct{}) { <-over }},
 	}
 }
 
@@ -91,37 +90,16 @@ func (w *world) beside(ctx context.Context, healthy, other lane.Name) (bool, err
 	}), nil
 }
 
-func (w *world) besideTurn(ctx context.Context, topic string, healthy lane.Name, m manner) (c cost, err error) {
-	engine, err := w.engine(ctx)
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-	g, err := newGroup(topic, green)
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, g.stop()) }()
-	g.registry.SetGroup(groupName, consume.Group{Paused: true})
-	n := metered(4 * w.messages * 99 / 100)
-	life, end := context.WithCancel(ctx)
-	defer end() // what is stuck returns, so that the process can stop
-	// One handler for each cursor, or a hundred and twenty that sleep would do a lot together.
-	o := consume.Options{Concurrency: 1, Handle: func(_ context.Context, d *consume.Delivery) error {
-		if d.Color == healthy {
-			n.add()
+func (w *world) besideTurn(ctx context.Context, topic string, healthy lane.Name, m manner) (cost, error) {
+	return w.runner(ctx, topic, 4*w.messages*99/100, []lane.Name{green}, func(n *counter) consume.Options {
+		// One handler for each cursor, or a hundred and twenty that sleep would do a lot together.
+		return consume.Options{Concurrency: 1, Handle: func(_ context.Context, d *consume.Delivery) error {
+			if d.Color == healthy {
+				n.add()
+			} else {
+				m.work(n.over) // what is stuck returns then, so that the process can stop
+			}
 			return nil
-		}
-		m.work(life)
-		return life.Err()
-	}}
-	if _, err := g.start(ctx, engine, o, lane.Baseline, green); err != nil {
-		return c, err
-	}
-	if err := g.held(ctx, 2*partitions); err != nil {
-		return c, err
-	}
-	g.registry.SetGroup(groupName, consume.Group{})
-	err = n.wait(ctx)
-	return n.meter.cost, err
+		}}
+	})
 }

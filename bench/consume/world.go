@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
@@ -102,8 +103,22 @@ func onePercent() func(int) lane.Name {
 	}
 }
 
-// streams are those of a topic's partitions, for peers that know nothing of topics.
-func streams(ctx context.Context, js natsjs.JetStream, topic string) (names []string, err error) {
+// connect makes a connection as a peer would, who knows nothing of topics, only of the streams
+// of a topic's partitions.
+func (w *world) connect(ctx context.Context, topic string) (nc *nats.Conn, js natsjs.JetStream, streams []string, err error) {
+	if nc, err = nats.Connect(w.url); err != nil {
+		return nil, nil, nil, err
+	}
+	if js, err = natsjs.New(nc); err == nil {
+		streams, err = streamsOf(ctx, js, topic)
+	}
+	if err != nil {
+		nc.Close()
+	}
+	return nc, js, streams, err
+}
+
+func streamsOf(ctx context.Context, js natsjs.JetStream, topic string) (names []string, err error) {
 	list := js.StreamNames(ctx)
 	for name := range list.Name() {
 		if strings.HasPrefix(name, jetstream.DefaultPrefix+"_"+topic+"_") {
@@ -114,19 +129,6 @@ func streams(ctx context.Context, js natsjs.JetStream, topic string) (names []st
 		return nil, fmt.Errorf("topic %s has %d streams: want %d", topic, len(names), partitions)
 	}
 	return names, list.Err()
-}
-
-// connect makes a connection as a peer would.
-func (w *world) connect() (*nats.Conn, natsjs.JetStream, error) {
-	nc, err := nats.Connect(w.url)
-	if err != nil {
-		return nil, nil, err
-	}
-	js, err := natsjs.New(nc)
-	if err != nil {
-		nc.Close()
-	}
-	return nc, js, err
 }
 
 // group is a consumer group with a registry of its own.
@@ -221,7 +223,7 @@ func (g *group) stop() error {
 
 // held waits until so many cursors have a holder.
 func (g *group) held(ctx context.Context, cursors int) error {
-	return poll(ctx, func() error {
+	return programs.Poll(ctx, patience, func() error {
 		n := 0
 		for _, s := range g.registry.Records(groupName) {
 			if s.Record.Main.Session != "" {
@@ -240,34 +242,19 @@ func (g *group) held(ctx context.Context, cursors int) error {
 	})
 }
 
-func poll(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("gave up: %w", err)
-		}
-	}
-}
-
 // counter counts to a number.
 type counter struct {
 	n     atomic.Int64
 	to    int64
 	done  chan struct{}
-	meter *meter // nil: it does not begin at a count
+	over  chan struct{} // closed when wait returns
+	meter *meter        // nil: it does not begin at a count
 	warm  int64
 }
 
-func newCounter(to int) *counter { return &counter{to: int64(to), done: make(chan struct{})} }
+func newCounter(to int) *counter {
+	return &counter{to: int64(to), done: make(chan struct{}), over: make(chan struct{})}
+}
 
 // metered counts, and measures from a fifth of it on: until then all of a turn has begun.
 func metered(to int) *counter {
@@ -285,8 +272,9 @@ func (c *counter) add() {
 	}
 }
 
-// wait returns when all have been counted.
+// wait returns when all have been counted. It is called once.
 func (c *counter) wait(ctx context.Context) error {
+	defer close(c.over)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {

@@ -13,9 +13,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -25,7 +23,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +31,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/laneway-dev/laneway/bench/programs"
+	"github.com/laneway-dev/laneway/bench/turns"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 	"github.com/laneway-dev/laneway/lane/lanehttp"
@@ -84,9 +83,7 @@ func beWatchers(ctx context.Context, n int) error {
 		}
 		clients = append(clients, c)
 	}
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the measuring process ends
-	var errs []error
+	errs := []error{programs.UntilEnd()}
 	for _, c := range clients {
 		errs = append(errs, c.Close())
 	}
@@ -148,9 +145,11 @@ func (w *world) close() error {
 }
 
 func (w *world) start(ctx context.Context, watchers, lanes int) (err error) {
-	if err := w.startServer(ctx); err != nil {
+	server, err := programs.Serve(ctx, w.binary)
+	if err != nil {
 		return err
 	}
+	w.control, w.stops = server.Control, append(w.stops, server.Stop)
 	api := laneclient.NewAPI(laneclient.Config{Control: []string{w.control}})
 	defer func() { err = errors.Join(err, api.Close()) }()
 	if err := api.Do(ctx, http.MethodPost, "/v1/lanes", laneclient.Lane{Meta: laneclient.Meta{Name: color}}, nil); err != nil {
@@ -163,9 +162,11 @@ func (w *world) start(ctx context.Context, watchers, lanes int) (err error) {
 		return err
 	}
 	for range processes {
-		if err := w.startWatchers(ctx, watchers/processes); err != nil {
+		end, err := programs.Again(ctx, []string{laneclient.EnvControl + "=" + w.control}, "-watch", strconv.Itoa(watchers/processes))
+		if err != nil {
 			return err
 		}
+		w.stops = append(w.stops, end)
 	}
 	sender, err := laneclient.Dial(ctx, laneclient.Config{Control: []string{w.control}})
 	if err != nil {
@@ -194,67 +195,6 @@ func fill(ctx context.Context, api *laneclient.API, lanes int) error {
 		})
 	}
 	return group.Wait()
-}
-
-func (w *world) startServer(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "convergence-")
-	if err != nil {
-		return err
-	}
-	w.stops = append(w.stops, func() error { return os.RemoveAll(dir) })
-	ready := filepath.Join(dir, "ready.json")
-	server := exec.CommandContext(ctx, w.binary, "server", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
-		"--listen", "control=127.0.0.1:0", "--listen", "gateway=127.0.0.1:0", "--listen", "inside=127.0.0.1:0")
-	if err := server.Start(); err != nil {
-		return fmt.Errorf("start %s (make build makes it): %w", w.binary, err)
-	}
-	w.stops = append(w.stops, func() error { return end(server) })
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		text, err := os.ReadFile(ready)
-		if err == nil {
-			var addresses map[string]string
-			if err := json.Unmarshal(text, &addresses); err != nil {
-				return err
-			}
-			w.control = "http://" + addresses["control"]
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.New("the server is not ready after 30 s")
-		}
-	}
-}
-
-func end(c *exec.Cmd) error {
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	_ = c.Wait() // its exit status is of no interest any more
-	return nil
-}
-
-func (w *world) startWatchers(ctx context.Context, n int) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	watchers := exec.CommandContext(ctx, self, "-watch", strconv.Itoa(n))
-	watchers.Env = append(os.Environ(), "LANEWAY_CONTROL="+w.control)
-	watchers.Stderr = os.Stderr
-	in, err := watchers.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := watchers.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := watchers.Start(); err != nil {
-		return err
-	}
-	w.stops = append(w.stops, func() error { return errors.Join(in.Close(), watchers.Wait()) })
-	_, err = bufio.NewReader(out).ReadString('\n')
-	return err
 }
 
 // join serves as an instance in this process and registers it.
@@ -311,11 +251,11 @@ func (w *world) kill(ctx context.Context, name string, killed *series) error {
 	var ignored series
 	pid, err := w.untilOther(ctx, "base", &ignored)
 	if err != nil {
-		return errors.Join(err, end(run))
+		return errors.Join(err, programs.End(run))
 	}
 	clock := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return errors.Join(err, end(run))
+		return errors.Join(err, programs.End(run))
 	}
 	err = w.until(ctx, "base", clock, killed)
 	_ = run.Wait() // it ends with its child, with the child's status
@@ -375,9 +315,6 @@ func (s *series) print(what string) {
 	if len(s.took) == 0 {
 		return
 	}
-	slices.Sort(s.took)
-	at := func(q float64) time.Duration {
-		return s.took[min(int(q*float64(len(s.took))), len(s.took)-1)].Round(10 * time.Microsecond)
-	}
+	at := func(q float64) time.Duration { return turns.Quantile(s.took, q).Round(10 * time.Microsecond) }
 	fmt.Printf("%-14s %6d %9s %9s %9s %9s %8d\n", what, len(s.took), at(0.5), at(0.9), at(0.99), at(1), s.failed)
 }

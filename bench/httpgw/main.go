@@ -25,14 +25,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/bench/turns"
 )
 
 const (
 	caddyVersion = "unknown"
 	connections  = 64
-	body         = 200 // bytes of an answer
-	ticksPerSec  = 100 // of /proc/PID/stat: USER_HZ, fixed on Linux
+	body         = 200              // bytes of an answer
+	patience     = 30 * time.Second // for anything to be ready
 )
 
 type bench struct {
@@ -132,7 +133,7 @@ func (b *bench) upstreams(ctx context.Context) (upstreams, error) {
 		return upstreams{}, err
 	}
 	var to upstreams
-	err = poll(ctx, func() error {
+	err = programs.Poll(ctx, patience, func() error {
 		text, err := os.ReadFile(filepath.Join(b.dir, "upstreams.log"))
 		if err != nil {
 			return err
@@ -146,7 +147,7 @@ func (b *bench) upstreams(ctx context.Context) (upstreams, error) {
 // check sees that a proxy routes both kinds of request as it should.
 func check(ctx context.Context, p *peer) error {
 	for color, want := range map[string]string{"": "base", "green": "green"} {
-		err := poll(ctx, func() error {
+		err := programs.Poll(ctx, patience, func() error {
 			out, err := exec.CommandContext(ctx, "curl", "-sS", "-H", "Host: up.lane.localhost", "-H", "v-traffic-lane: "+color, "http://"+p.address+"/").Output()
 			if err == nil && !strings.HasPrefix(string(out), want) {
 				err = fmt.Errorf("%s answered color %q by %.40q, want %s", p.name, color, out, want)
@@ -192,7 +193,7 @@ var (
 
 // load sends colored requests to a proxy as fast as it answers.
 func (b *bench) load(ctx context.Context, p *peer) (cpuMicros, rate float64, err error) {
-	before, err := cpuTicks(p.pid)
+	before, err := programs.ProcessorTime(p.pid)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -201,7 +202,7 @@ func (b *bench) load(ctx context.Context, p *peer) (cpuMicros, rate float64, err
 	if err != nil {
 		return 0, 0, fmt.Errorf("wrk: %w: %s", err, out)
 	}
-	after, err := cpuTicks(p.pid)
+	after, err := programs.ProcessorTime(p.pid)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -214,41 +215,7 @@ func (b *bench) load(ctx context.Context, p *peer) (cpuMicros, rate float64, err
 		return 0, 0, err
 	}
 	rate, err = strconv.ParseFloat(string(r[1]), 64)
-	return float64(after-before) / ticksPerSec / count * 1e6, rate, err
-}
-
-// cpuTicks is the CPU time of a process and its children: nginx works in one.
-func cpuTicks(pid int) (int, error) {
-	sum := 0
-	pids := []int{pid}
-	for len(pids) > 0 {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
-		if err != nil {
-			return 0, err
-		}
-		// Fields after the name, which may hold spaces: proc(5), utime and stime.
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		for _, f := range fields[11:13] {
-			n, err := strconv.Atoi(f)
-			if err != nil {
-				return 0, err
-			}
-			sum += n
-		}
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[0], pids[0]))
-		if err != nil {
-			return 0, err
-		}
-		pids = pids[1:]
-		for f := range strings.FieldsSeq(string(children)) {
-			child, err := strconv.Atoi(f)
-			if err != nil {
-				return 0, err
-			}
-			pids = append(pids, child)
-		}
-	}
-	return sum, nil
+	return float64((after - before).Microseconds()) / count, rate, err
 }
 
 // freeAddress is one that nobody listens on just now.
@@ -273,12 +240,4 @@ func listens(ctx context.Context, address string) error {
 func (b *bench) write(name, text string) (string, error) {
 	file := filepath.Join(b.dir, name)
 	return file, os.WriteFile(file, []byte(text), 0o600)
-}
-
-func end(c *exec.Cmd) error {
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	_ = c.Wait() // its status is of no interest any more
-	return nil
 }

@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/laneway-dev/laneway/bench/programs"
 )
 
 // peer is a proxy that routes by the header v-traffic-lane: green to one upstream,
@@ -137,14 +137,7 @@ func (b *bench) laneway(ctx context.Context, lanes int, to upstreams) (*peer, er
 	if err != nil {
 		return nil, err
 	}
-	var at map[string]string
-	err = poll(ctx, func() error {
-		text, err := os.ReadFile(ready)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(text, &at)
-	})
+	at, err := programs.Addresses(ctx, ready)
 	if err != nil {
 		return nil, err
 	}
@@ -188,23 +181,13 @@ func (b *bench) run(ctx context.Context, name, address, program string, argument
 	if err := c.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w (apt-get install nginx haproxy wrk; make build)", name, errors.Join(err, log.Close()))
 	}
-	p := &peer{name: name, address: address, pid: c.Process.Pid, stop: func() error { return errors.Join(end(c), log.Close()) }}
+	p := &peer{name: name, address: address, pid: c.Process.Pid, stop: func() error { return errors.Join(programs.End(c), log.Close()) }}
 	b.peers = append(b.peers, p)
 	if address == "" {
 		return p, nil
 	}
-	if err := poll(ctx, func() error { return listens(ctx, address) }); err != nil {
+	if err := programs.Poll(ctx, patience, func() error { return listens(ctx, address) }); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
-}
-
-// poll tries until it succeeds, for 30 s at most.
-func poll(ctx context.Context, try func() error) error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := try()
-		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
-			return err
-		}
-	}
 }

@@ -21,7 +21,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -29,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/bench/programs"
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -112,9 +112,7 @@ func beWatchers(ctx context.Context, address, selected string, n int, reads bool
 			wg.Go(func() { _, _ = io.Copy(io.Discard, c) }) // ends when it is closed, here or there
 		}
 	}
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the measuring process ends
-	return nil
+	return programs.UntilEnd()
 }
 
 func measure(ctx context.Context, watches, writers int, span time.Duration) error {
@@ -154,7 +152,7 @@ func play(ctx context.Context, s scene, watches, writers int, span time.Duration
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	if !s.none {
-		end, err := startWatchers(ctx, address, s, watches)
+		end, err := programs.Again(ctx, nil, "-be", address, "-select", s.selected, "-watches", strconv.Itoa(watches), "-read="+strconv.FormatBool(s.reads))
 		if err != nil {
 			return r, err
 		}
@@ -192,31 +190,6 @@ func serve(ctx context.Context) (address string, stop func() error, err error) {
 		}
 		return err
 	}, nil
-}
-
-func startWatchers(ctx context.Context, address string, s scene, n int) (end func() error, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-be", address, "-select", s.selected, "-watches", strconv.Itoa(n), "-read="+strconv.FormatBool(s.reads))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	end = func() error { return errors.Join(in.Close(), cmd.Wait()) }
-	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
-		return nil, errors.Join(err, end())
-	}
-	return end, nil
 }
 
 // series collects durations.
