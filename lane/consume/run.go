@@ -165,27 +165,23 @@ func (c *Core) halt(p *partition) {
 
 // missing counts what retention has deleted before this cursor came to it.
 func (c *Core) missing(r *run, first int64) {
-	n := 0
-	for n < len(r.redo) && r.redo[n] < first {
-		n++
-	}
-	c.lostLeft(r, n)
+	c.lostLeft(r, first)
 	if from := max(r.pos, r.seen); first > from && len(r.redo) == 0 {
 		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: from, Count: first - from})
 		r.seen = first
 	}
 }
 
-// lostLeft gives up the first n of what was left, which are not in the log any more: an alarm for each
+// lostLeft gives up what was left below an offset, which is not in the log any more: an alarm for each
 // stretch of offsets, since what lies between was settled.
-func (c *Core) lostLeft(r *run, n int) {
-	for len(r.redo) > 0 && n > 0 {
-		to := 1
-		for to < n && r.redo[to] == r.redo[to-1]+1 {
-			to++
+func (c *Core) lostLeft(r *run, below int64) {
+	for len(r.redo) > 0 && r.redo[0] < below {
+		n := 1
+		for n < len(r.redo) && r.redo[n] < below && r.redo[n] == r.redo[n-1]+1 {
+			n++
 		}
-		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(to)})
-		r.redo, n = r.redo[to:], n-to
+		c.alarm(Alarm{Kind: AlarmRetention, Partition: r.p.id, Cursor: r.cursor, From: r.redo[0], Count: int64(n)})
+		r.redo = r.redo[n:]
 		r.changed = true
 		r.knowsLeft()
 	}
@@ -255,11 +251,7 @@ func (c *Core) mainMoved(p *partition) {
 // exhausted goes on when all that was fetched is used.
 func (c *Core) exhausted(r *run) {
 	r.buf = nil
-	n := 0
-	for n < len(r.redo) && r.redo[n] < r.seen { // examined, and not there any more
-		n++
-	}
-	c.lostLeft(r, n)
+	c.lostLeft(r, r.seen) // examined, and not there any more
 	if len(r.redo) == 0 {
 		r.setPos(min(r.seen, r.limit()))
 	}
@@ -303,9 +295,7 @@ func (c *Core) use(r *run, m *Message) bool {
 		}
 		return false
 	}
-	if len(r.redo) > 0 {
-		c.missingUpTo(r, r.pos) // all of it is examined
-	}
+	c.lostLeft(r, r.pos) // all of it is examined
 	r.setPos(m.Offset)
 	var o Owner
 	switch {
@@ -339,7 +329,7 @@ func (c *Core) use(r *run, m *Message) bool {
 // useLeft takes in a message below the position: one that the note left is put beside those
 // that were given back, since who gets it is decided as theirs; others are settled.
 func (c *Core) useLeft(r *run, m *Message) {
-	c.missingUpTo(r, m.Offset)
+	c.lostLeft(r, m.Offset)
 	if len(r.redo) == 0 || r.redo[0] != m.Offset {
 		return
 	}
@@ -347,13 +337,6 @@ func (c *Core) useLeft(r *run, m *Message) {
 	r.flight.add(item{offset: m.Offset, msg: m, state: itemAgain, redelivered: true})
 	r.knowsLeft()
 	c.again(r)
-}
-
-// missingUpTo counts what was left below an offset and has not been found.
-func (c *Core) missingUpTo(r *run, offset int64) {
-	if len(r.redo) > 0 && r.redo[0] < offset {
-		c.missing(r, offset)
-	}
 }
 
 // leaves reports whether main still has to dispatch a message of a color again. What it has
@@ -567,7 +550,4 @@ func (c *Core) freed(r *run) {
 		p.look = true // a release may be ready, or a merge, or an ordered split
 	}
 	c.advance(r)
-	if r.cursor == Main && len(p.colors) > 0 {
-		c.mainMoved(p) // what main had left of a color may be out now
-	}
 }

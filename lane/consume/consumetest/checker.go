@@ -20,14 +20,11 @@ type checker struct {
 	clock     func() (time.Duration, int)
 	violation *Violation // the first one
 	ancestors map[lane.Name]map[lane.Name]bool
-	endedOnce map[lane.Name]bool // lanes that were over at some time
-	endedAt   map[lane.Name]bool // that are over now
-	known     map[lane.Name]bool // lanes that there were
-	forced    map[string]bool    // sessions that ended before their time
+	forced    map[string]bool // sessions that ended before their time
 	counts    checkCounts
 	judged    map[lane.Name]int // messages that the last look has judged, by color
 	skipped   map[lane.Name]int // and those that it had nothing to say of
-	ids       map[string]string
+	ids       map[string]string // of what each copy is one, by its ID
 }
 
 // checkCounts are figures for coverage.
@@ -41,7 +38,6 @@ type checkGroup struct {
 	origin map[string]string // of the topics that it reads
 	parts  map[consume.Partition]*checkPart
 	order  []*checkPart
-	actors []*actor
 	topics []string
 }
 
@@ -52,20 +48,15 @@ type actor struct {
 	policy   consume.LossPolicy
 	sessions []string // that it had, the present one last
 	lost     bool
-	owes     consume.AlarmKind // what it has to say before it is told of anything else
-	cursors  map[uint64]lane.Name
-	wrote    map[uint64]consume.Partition
-	asked    map[uint64]*term
-	dead     bool
+	owes     consume.AlarmKind            // what it has to say before it is told of anything else
+	wrote    map[uint64]consume.Partition // its writes, by number
 	view     *consume.View
 	members  []consume.Member
 	learned  map[consume.Partition]uint64 // the newest revision of a record that it was told of
 	unknown  map[lane.Name]time.Duration  // strict colors: since when its pictures have no such lane
 	halted   map[consume.Partition]bool
-	runs     map[uint64]*checkPart // which partition a run reads
-	fetching map[uint64]bool
+	runs     map[uint64]*checkRun
 	running  map[cursorAt]uint64 // the runs that were not given up
-	reading  map[uint64]int64    // where the last fetch of a run begins
 	stopping bool
 	// Of the notes: since when cursors have moved that no note was proposed of, the oldest of
 	// those at most, and how many writes of a partition are not answered.
@@ -75,6 +66,26 @@ type actor struct {
 	lowest   map[cursorAt]int64 // unsettled, by its last note that took place
 }
 
+// checkRun is a run of an actor's: one cursor that it reads and hands out.
+type checkRun struct {
+	p        *checkPart
+	cursor   lane.Name
+	fetching bool
+	from     int64 // where its last fetch begins
+	asked    *term // the cursor's when that was asked for
+}
+
+// run is told that an actor uses a run.
+func (a *actor) run(id uint64, p *checkPart, cursor lane.Name) *checkRun {
+	r := a.runs[id]
+	if r == nil {
+		r = &checkRun{p: p, cursor: cursor}
+		a.runs[id] = r
+	}
+	a.running[cursorAt{p.id, cursor}] = id
+	return r
+}
+
 // cursorAt is one cursor of a partition.
 type cursorAt struct {
 	p      consume.Partition
@@ -82,31 +93,32 @@ type cursorAt struct {
 }
 
 func (c cursorAt) compare(o cursorAt) int {
-	return cmp.Or(cmp.Compare(c.p.Topic, o.p.Topic), cmp.Compare(c.p.Index, o.p.Index), cmp.Compare(c.cursor, o.cursor))
+	return cmp.Or(comparePartitions(c.p, o.p), cmp.Compare(c.cursor, o.cursor))
+}
+
+func comparePartitions(a, b consume.Partition) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Index, b.Index))
 }
 
 // checkPart is one partition as one group reads it.
 type checkPart struct {
-	g         *checkGroup
-	id        consume.Partition
-	messages  []*fate // ascending
-	record    *consume.Record
-	revision  uint64
-	notes     map[lane.Name]*consume.Note
-	terms     map[lane.Name]*term   // of each cursor
-	past      map[lane.Name][]*term // those that a loss ended
-	first     map[lane.Name]int64   // the highest offset that was dispatched first, by color
-	resolved  []int64               // what the engine said of the start
-	broken    bool                  // the log is another one now
-	alarmed   bool                  // and somebody said so
-	alarms    [][2]int64            // what is gone, by what was said
-	losses    int
-	start     int64
-	low       int64           // all below it was deleted by retention
-	rewoundAt uint64          // the revision of the last reset
-	rewoundBy *actor          // who made it and was not told yet that it took place
-	rewind    uint64          // by which write
-	earlier   *consume.Record // as it was before
+	g        *checkGroup
+	id       consume.Partition
+	messages []*fate // ascending
+	record   *consume.Record
+	revision uint64
+	notes    map[lane.Name]*consume.Note
+	terms    map[lane.Name]*term   // of each cursor
+	past     map[lane.Name][]*term // those that a loss ended
+	first    map[lane.Name]int64   // the highest offset that was dispatched first, by color
+	resolved []int64               // what the engine said of the start
+	broken   bool                  // the log is another one now
+	alarmed  bool                  // and somebody said so
+	alarms   [][2]int64            // what is gone, by what was said
+	losses   int
+	start    int64
+	low      int64      // all below it was deleted by retention
+	reset    checkReset // the last one
 	// Of cursors whose holder was lost: where the log ended when the next one looked first, and
 	// whether it has not looked yet. A first dispatch at or above the end is not flagged.
 	doubtEnd map[lane.Name]int64
@@ -114,11 +126,19 @@ type checkPart struct {
 	overs    map[lane.Name]bool // strict colors that were buried with good reason
 }
 
-// term is the time that one session holds one cursor.
+// checkReset is a reset of a partition that took place.
+type checkReset struct {
+	revision uint64
+	before   *consume.Record
+	write    uint64 // by which one
+	by       *actor // who made it and was not told of that yet
+}
+
+// term is the time that one session holds one cursor. A reset begins another one.
 type term struct {
+	cursor  lane.Name
 	session string
 	lane    lane.Name
-	lossy   bool // its take was from a session that was gone
 	from    int64
 	last    map[lane.Name]int64 // the highest offset dispatched, by color
 	record  *consume.Record     // the last record that names it, once it is over
@@ -128,12 +148,10 @@ type term struct {
 // fate is what became of one message in one group.
 type fate struct {
 	msg     *consume.Message
-	n       int   // how often a holder dispatched it
-	earlier bool  // it was settled, and noted, before the last reset
-	permit  bool  // it may be dispatched by a holder
-	back    bool  // its consumer gave it back
-	cut     *term // in which it was taken from a consumer that outlasted its time
-	loose   bool  // freed by a loss and not dispatched since
+	n       int  // how often a holder dispatched it
+	earlier bool // it was settled, and noted, before the last reset
+	permit  bool // it may be dispatched by a holder
+	loose   bool // freed by a loss and not dispatched since
 	settled bool
 	gone    bool // deleted, or before the group's start
 	unread  bool // it was deleted by retention
@@ -147,12 +165,30 @@ type handed struct {
 	by     *actor
 	run    uint64
 	lane   lane.Name
-	term   *term // of the cursor that gave it out
+	term   *term // in which it was handed out, or the one that its process went on in
 	at     time.Duration
-	zombie bool
 	stored bool // its copy is on its way
-	lost   bool // its session ended, or its cursor was taken
 	state  handState
+}
+
+// live reports whether a consumer has the message, or it is on its way to another topic.
+func (h *handed) live() bool { return h.state == inFlight || h.state == storing }
+
+// holds reports whether a message was handed out by who holds its cursor, and holds it still. What
+// one that was cut off has says nothing of the cursor.
+func (p *checkPart) holds(h *handed) bool { return h.term != nil && p.terms[h.term.cursor] == h.term }
+
+// keeps reports whether an actor has a message still, or has settled it in a term: so that it may not
+// hand it out again in a run, even where it is no holder any more.
+func (f *fate) keeps(a *actor, run uint64, t *term) bool {
+	return slices.ContainsFunc(f.hands, func(h handed) bool {
+		return h.by == a && h.state != given && (h.run == run || h.live() || h.state == done && h.term == t)
+	})
+}
+
+// handedIn reports whether a message was handed out in a term.
+func (f *fate) handedIn(t *term) bool {
+	return slices.ContainsFunc(f.hands, func(h handed) bool { return h.term == t })
 }
 
 type handState uint8
@@ -166,10 +202,9 @@ const (
 	abandoned           // its process is gone
 )
 
-func newChecker(groups []consume.Config, _ bool) *checker {
+func newChecker(groups []consume.Config) *checker {
 	k := &checker{
-		ancestors: map[lane.Name]map[lane.Name]bool{}, endedOnce: map[lane.Name]bool{}, endedAt: map[lane.Name]bool{},
-		ids: map[string]string{}, known: map[lane.Name]bool{}, forced: map[string]bool{},
+		ancestors: map[lane.Name]map[lane.Name]bool{}, ids: map[string]string{}, forced: map[string]bool{},
 		clock: func() (time.Duration, int) { return 0, 0 },
 	}
 	for _, cfg := range groups {
@@ -203,7 +238,8 @@ func (g *checkGroup) part(id consume.Partition) *checkPart {
 	if p == nil {
 		p = &checkPart{
 			g: g, id: id, notes: map[lane.Name]*consume.Note{}, terms: map[lane.Name]*term{},
-			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{}, open: map[lane.Name]bool{}, doubtEnd: map[lane.Name]int64{},
+			past: map[lane.Name][]*term{}, first: map[lane.Name]int64{}, overs: map[lane.Name]bool{},
+			open: map[lane.Name]bool{}, doubtEnd: map[lane.Name]int64{},
 		}
 		g.parts[id] = p
 		g.order = append(g.order, p)
@@ -229,13 +265,12 @@ func (k *checker) actor(group int, name string) *actor {
 			policy = consume.LossHold
 		}
 	}
-	a := &actor{
+	return &actor{
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
-		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkPart{},
-		fetching: map[uint64]bool{}, running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{}, lowest: map[cursorAt]int64{}, reading: map[uint64]int64{}, cursors: map[uint64]lane.Name{}, wrote: map[uint64]consume.Partition{}, asked: map[uint64]*term{},
+		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkRun{},
+		running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{},
+		lowest: map[cursorAt]int64{}, wrote: map[uint64]consume.Partition{},
 	}
-	k.groups[group].actors = append(k.groups[group].actors, a)
-	return a
 }
 
 // appended is told of every message that a log was given.
@@ -314,8 +349,6 @@ func (k *checker) broke(id consume.Partition) {
 }
 
 func (k *checker) laneUp(name, parent lane.Name) {
-	k.known[name] = true
-	delete(k.endedAt, name)
 	if k.ancestors[name] == nil {
 		k.ancestors[name] = map[lane.Name]bool{}
 	}
@@ -323,8 +356,6 @@ func (k *checker) laneUp(name, parent lane.Name) {
 		k.ancestors[name][parent] = true
 	}
 }
-
-func (k *checker) laneDown(name lane.Name) { k.endedOnce[name], k.endedAt[name] = true, true }
 
 // mayRun reports whether a lane is one that could own a color at some time.
 func (k *checker) mayRun(l, color lane.Name) bool {
@@ -345,30 +376,13 @@ func (k *checker) session(a *actor, id string) { a.sessions = append(a.sessions,
 // revoked is told that a session is ended though it could still be renewed.
 func (k *checker) revoked(id string) { k.forced[id] = true }
 
-// sessionEnded is told that a session is not in the registry any more.
-func (k *checker) sessionEnded(id string) {
-	for _, g := range k.groups {
-		for _, a := range g.actors {
-			if slices.Contains(a.sessions, id) {
-				g.each(a, func(h *handed) { h.lost = true })
-			}
-		}
-	}
-}
-
 // crashed is told that an actor is no more.
 func (k *checker) crashed(a *actor) {
-	a.dead = true
-	k.groups[a.group].each(a, func(h *handed) { h.lost, h.state = true, abandoned })
-}
-
-// each does something with all that an actor has in flight.
-func (g *checkGroup) each(a *actor, do func(*handed)) {
-	for _, p := range g.order {
+	for _, p := range k.groups[a.group].order {
 		for _, f := range p.messages {
 			for i := range f.hands {
-				if h := &f.hands[i]; h.by == a && (h.state == inFlight || h.state == storing) {
-					do(h)
+				if h := &f.hands[i]; h.by == a && h.live() {
+					h.state = abandoned
 				}
 			}
 		}
@@ -416,7 +430,7 @@ func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
 	}
 	record, done := p.record, func(f *fate) bool { return f.settled && p.noted(f) }
 	if p.unaware(a) { // it does not know of the reset yet, and speaks of what was before
-		record, done = p.earlier, func(f *fate) bool { return f.earlier }
+		record, done = p.reset.before, func(f *fate) bool { return f.earlier }
 	}
 	if h, _ := holderOf(record, al.Cursor); !slices.Contains(a.sessions, h.Session) {
 		return // it was cut off, and knows an older note
@@ -432,7 +446,7 @@ func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
 // unaware reports whether an actor may not act yet on the last reset of a partition: it was not
 // told of it, or not of the answer to its own write that made it.
 func (p *checkPart) unaware(a *actor) bool {
-	return a.learned[p.id] < p.rewoundAt || p.rewoundBy == a
+	return a.learned[p.id] < p.reset.revision || p.reset.by == a
 }
 
 // with counts what a run of an actor's has with consumers or on its way to another topic, and
@@ -443,7 +457,7 @@ func (p *checkPart) with(a *actor, run uint64) (n, more int) {
 			h := &f.hands[i]
 			switch {
 			case h.by != a || h.run != run:
-			case h.state == inFlight || h.state == storing:
+			case h.live():
 				n++
 			case h.state == cut:
 				more++
@@ -533,25 +547,15 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 	k.keepsNotes(a, now)
 	switch e := e.(type) {
 	case *consume.Fetched:
-		delete(a.fetching, e.Run)
-		if p := a.runs[e.Run]; p != nil && !e.Failed {
-			c := a.cursors[e.Run]
-			for open := range p.open {
-				p.doubtEnd[open] = max(p.doubtEnd[open], e.Bounds.End)
-			}
-			if t := a.asked[e.Run]; p.open[c] && t != nil && t == p.terms[c] && slices.Contains(a.sessions, t.session) {
-				delete(p.open, c)
-			}
+		if r := a.runs[e.Run]; r != nil {
+			k.fetched(a, r, e)
 		}
 	case *consume.Answered:
-		id, sent := a.wrote[e.Write]
-		if sent && e.Outcome != consume.Doubt {
+		if id, sent := a.wrote[e.Write]; sent && e.Outcome != consume.Doubt {
 			a.learned[id] = max(a.learned[id], e.Revision)
-		}
-		if sent && e.Outcome != consume.Doubt {
 			a.underWay[id]--
-			if p := k.groups[a.group].part(id); p.rewoundBy == a && p.rewind == e.Write {
-				p.rewoundBy = nil
+			if r := &k.groups[a.group].part(id).reset; r.by == a && r.write == e.Write {
+				r.by = nil
 			}
 			a.again(&id, now)
 		}
@@ -590,7 +594,7 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 }
 
 func (k *checker) retries(a *actor, e *consume.Failed) bool {
-	p, _ := k.withConsumer(a, e.Run, e.Offset)
+	p, _, _ := k.withConsumer(a, e.Run, e.Offset)
 	if p == nil {
 		return false
 	}
@@ -617,40 +621,40 @@ func (k *checker) viewed(a *actor, now time.Duration, v *consume.View) {
 }
 
 // withConsumer finds a message that a run of an actor has handed out.
-func (k *checker) withConsumer(a *actor, run uint64, offset int64) (*checkPart, *handed) {
-	p := a.runs[run]
-	if p == nil {
-		return nil, nil
+func (k *checker) withConsumer(a *actor, run uint64, offset int64) (*checkPart, *fate, *handed) {
+	r := a.runs[run]
+	if r == nil {
+		return nil, nil, nil
 	}
-	if f := p.find(offset); f != nil {
+	if f := r.p.find(offset); f != nil {
 		for i := range f.hands {
 			if h := &f.hands[i]; h.by == a && h.run == run && h.state != given && h.state != done {
-				return p, h
+				return r.p, f, h
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // spoke is told what became of a message that was with a consumer.
 func (k *checker) spoke(a *actor, now time.Duration, run uint64, offset int64, to handState) {
-	p, h := k.withConsumer(a, run, offset)
+	p, f, h := k.withConsumer(a, run, offset)
 	if p == nil {
 		return
 	}
-	f := p.find(offset)
-	live := h.state == inFlight || h.state == storing
 	if to == done {
 		f.settled = true
 	}
 	if h.state == cut {
 		return // nobody listens any more
 	}
-	if to == done && live && !h.zombie && !p.noted(f) {
-		a.moved(p, a.cursors[run], now)
-	}
-	if to == given && live && !h.zombie {
-		f.permit, f.back = true, true
+	if h.live() && p.holds(h) {
+		switch {
+		case to == done && !p.noted(f):
+			a.moved(p, h.term.cursor, now)
+		case to == given:
+			f.permit = true
+		}
 	}
 	h.state = to
 }
@@ -658,25 +662,26 @@ func (k *checker) spoke(a *actor, now time.Duration, run uint64, offset int64, t
 // withdrawn is told that a run was given up. What outlasted the hand-over time-out may be
 // dispatched again.
 func (k *checker) withdrawn(a *actor, now time.Duration, run uint64, in int) {
-	p := a.runs[run]
-	if p == nil {
+	r := a.runs[run]
+	if r == nil {
 		return
 	}
+	p := r.p
 	if n, more := p.with(a, run); in < n || in > n+more {
 		k.fail("WITHDRAW", "%s gives up run %d of %s with %d in flight, and there are %d", a.name, run, p.name(), in, n)
 	}
-	if at := (cursorAt{p.id, a.cursors[run]}); a.running[at] == run {
+	if at := (cursorAt{p.id, r.cursor}); a.running[at] == run {
 		delete(a.running, at)
 		delete(a.unnoted, at)
 	}
 	for _, f := range p.messages {
 		for i := range f.hands {
 			h := &f.hands[i]
-			if h.by != a || h.run != run || h.state != inFlight && h.state != storing {
+			if h.by != a || h.run != run || !h.live() {
 				continue
 			}
-			if !h.zombie && now-h.at >= p.g.cfg.HandoverTimeout {
-				f.permit, f.cut = true, p.termOf(a, a.cursors[run])
+			if p.holds(h) && now-h.at >= p.g.cfg.HandoverTimeout {
+				f.permit = true
 			}
 			h.state = cut
 		}

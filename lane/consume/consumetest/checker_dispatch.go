@@ -25,20 +25,33 @@ func holderOf(r *consume.Record, cursor lane.Name) (consume.Holder, bool) {
 
 // fetches is told which partition a run reads.
 func (k *checker) fetches(a *actor, f *consume.Fetch) {
-	a.runs[f.Run] = k.groups[a.group].part(f.Partition)
+	p := k.groups[a.group].part(f.Partition)
+	r := a.run(f.Run, p, f.Cursor)
 	switch {
-	case a.fetching[f.Run]:
+	case r.fetching:
 		k.fail("FETCH", "%s fetches %s for run %d while a fetch of it is under way", a.name, f.Partition, f.Run)
 	case f.From < 0 || f.Max < 1 || f.Max > k.groups[a.group].cfg.Fetch:
 		k.fail("FETCH", "%s fetches %d of %s from %d", a.name, f.Max, f.Partition, f.From)
 	case a.halted[f.Partition]:
 		k.fail("FETCH", "%s fetches from %s, whose log it said is another one", a.name, f.Partition)
 	}
-	a.fetching[f.Run] = true
-	a.cursors[f.Run] = f.Cursor
-	a.running[cursorAt{f.Partition, f.Cursor}] = f.Run
-	a.reading[f.Run] = f.From
-	a.asked[f.Run] = a.runs[f.Run].terms[f.Cursor]
+	r.fetching, r.from, r.asked = true, f.From, p.terms[f.Cursor]
+}
+
+// fetched is told what a fetch of a run gave: where the log ends, which a holder that follows on
+// one that was lost asks for.
+func (k *checker) fetched(a *actor, r *checkRun, e *consume.Fetched) {
+	r.fetching = false
+	if e.Failed {
+		return
+	}
+	p := r.p
+	for open := range p.open {
+		p.doubtEnd[open] = max(p.doubtEnd[open], e.Bounds.End)
+	}
+	if t := r.asked; t != nil && t == p.terms[r.cursor] && slices.Contains(a.sessions, t.session) {
+		delete(p.open, r.cursor)
+	}
 }
 
 // proposed is told of every write before it is sent for the first time.
@@ -130,8 +143,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 	case a.halted[p.id]:
 		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
 	default:
-		a.runs[d.Run] = p
-		a.cursors[d.Run], a.running[cursorAt{p.id, d.Cursor}] = d.Cursor, d.Run
+		a.run(d.Run, p, d.Cursor)
 		k.allowed(a, p, f, d)
 		k.counted(a, p, f, now, d)
 	}
@@ -165,11 +177,7 @@ func (k *checker) allowed(a *actor, p *checkPart, f *fate, d *consume.Dispatch) 
 		if _, there := p.record.Colors[color]; there {
 			return // below from
 		}
-		t := p.termOf(a, consume.Main)
-		had := slices.ContainsFunc(f.hands, func(h handed) bool {
-			return h.by == a && (h.run == d.Run || t != nil && h.term == t) // one that was cut, and goes on, has another run
-		})
-		if had || f.back || t != nil && (f.msg.Offset < t.from || f.cut == t) {
+		if t := p.termOf(a, consume.Main); t != nil && (f.msg.Offset < t.from || f.handedIn(t)) {
 			return // main had it before and has it still, whoever owns the color now
 		}
 	}
@@ -223,17 +231,15 @@ func (k *checker) counted(a *actor, p *checkPart, f *fate, now time.Duration, d 
 		return
 	}
 	m := d.Message
-	holder, there := holderOf(p.record, d.Cursor)
-	zombie := !there || !slices.Contains(a.sessions, holder.Session) || holder.Lane != d.Lane
-	if zombie {
-		k.beyond(a, p, f, d)
-	} else {
+	if h, there := holderOf(p.record, d.Cursor); there && slices.Contains(a.sessions, h.Session) && h.Lane == d.Lane {
 		k.asHolder(a, p, f, d)
 		if n := p.notes[d.Cursor]; n == nil || m.Offset >= n.Pos {
 			a.moved(p, d.Cursor, now)
 		}
+	} else {
+		k.beyond(a, p, f, d)
 	}
-	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, term: p.termOf(a, d.Cursor), at: now, zombie: zombie})
+	f.hands = append(f.hands, handed{by: a, run: d.Run, lane: d.Lane, term: p.termOf(a, d.Cursor), at: now})
 }
 
 // termOf is the last time that an actor held a cursor, or nil.
@@ -277,12 +283,9 @@ func (k *checker) beyond(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 	case owning(t.record, f.msg) != d.Cursor:
 		k.fail("STRUCT", "%s dispatches %s with cursor %q, and by the record that it knew it belongs to another one", a.name, describe(d.Message), d.Cursor)
 		return
-	}
-	for _, h := range f.hands {
-		if h.by == a && h.run == d.Run && h.state != given {
-			k.fail("I3", "%s, cut off, dispatches %s a second time", a.name, describe(d.Message))
-			return
-		}
+	case f.keeps(a, d.Run, t):
+		k.fail("I3", "%s, cut off, dispatches %s a second time", a.name, describe(d.Message))
+		return
 	}
 	k.counts.zombies++
 }
@@ -323,7 +326,7 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 		k.alone(a, p, f, d)
 	}
 	f.n++
-	f.permit, f.back, f.loose, f.cut = false, false, false, nil
+	f.permit, f.loose = false, false
 }
 
 // reason checks that what a dispatch says of itself is so.
@@ -349,7 +352,7 @@ func (k *checker) window(a *actor, p *checkPart, d *consume.Dispatch) {
 	n, bytes := 0, int64(0)
 	for _, f := range p.messages {
 		for i := range f.hands {
-			if h := &f.hands[i]; h.by == a && h.run == d.Run && (h.state == inFlight || h.state == storing) {
+			if h := &f.hands[i]; h.by == a && h.run == d.Run && h.live() {
 				n++
 				bytes += f.msg.Bytes()
 			}
@@ -366,7 +369,7 @@ func (k *checker) window(a *actor, p *checkPart, d *consume.Dispatch) {
 // within one holder's time.
 func (k *checker) order(a *actor, p *checkPart, f *fate, d *consume.Dispatch, t *term) {
 	color, offset := f.msg.Color, f.msg.Offset
-	back := f.back || f.cut == t // a holder that was to give the cursor up, and need not for now, gives it out again
+	back := f.handedIn(t) // and has come back, else it might not be handed out
 	if top, any := p.first[color]; f.n == 0 {
 		if any && offset < top {
 			k.fail("I4", "%s dispatches %s for the first time, after %d of that color", a.name, describe(f.msg), top)
@@ -397,8 +400,8 @@ func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 		if o.msg.Color != f.msg.Color || o.n > 1 && p.losses > 0 {
 			continue
 		}
-		for _, h := range o.hands {
-			if h.state == inFlight && !h.zombie && !h.lost && (h.by != a || h.lane != d.Lane) {
+		for i := range o.hands {
+			if h := &o.hands[i]; h.state == inFlight && p.holds(h) && (h.by != a || h.lane != d.Lane) {
 				k.fail("I4+", "%s dispatches %s to %q while %d is in flight with %s for %q", a.name, describe(f.msg), d.Lane,
 					o.msg.Offset, h.by.name, h.lane)
 				return
@@ -409,11 +412,12 @@ func (k *checker) alone(a *actor, p *checkPart, f *fate, d *consume.Dispatch) {
 
 // requeued is told of a message that is to be retried.
 func (k *checker) requeued(a *actor, run uint64, offset int64, m *consume.Message) {
-	p := a.runs[run]
-	if p == nil || p.find(offset) == nil {
+	r := a.runs[run]
+	if r == nil || r.p.find(offset) == nil {
 		k.fail("RETRY", "%s retries offset %d of run %d, which it has not", a.name, offset, run)
 		return
 	}
+	p := r.p
 	was := p.find(offset).msg
 	delays := p.g.cfg.RetryDelays
 	switch origin := p.g.origin[p.id.Topic]; {
@@ -465,14 +469,12 @@ func (k *checker) isStoring(a *actor, p *checkPart, run uint64, offset int64) bo
 // partOf is the partition of a run. One that goes on after a reset was called off has not
 // fetched under its new number yet: what it stores says where that is from.
 func (k *checker) partOf(a *actor, run uint64, id string) *checkPart {
-	if p := a.runs[run]; p != nil {
-		return p
+	if r := a.runs[run]; r != nil {
+		return r.p
 	}
 	for _, p := range k.groups[a.group].order {
 		if strings.HasPrefix(id, p.g.cfg.Group+"/"+p.id.String()+"/") {
-			a.runs[run] = p
-			a.cursors[run], a.running[cursorAt{p.id, consume.Main}] = consume.Main, run
-			return p
+			return a.run(run, p, consume.Main).p
 		}
 	}
 	return nil
@@ -526,19 +528,24 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 		k.fail("REASON", "%s buries %s: %s", a.name, describe(f.msg), b.Why)
 		return
 	}
-	h, _ := holderOf(p.record, owning(p.record, f.msg))
-	zombie := !slices.Contains(a.sessions, h.Session)
-	switch t := p.outlived(a, f.msg); {
-	case zombie && (t == nil || a.learned[p.id] >= t.taken || !a.lost && !k.forced[t.session]):
-		k.fail("I2", "%s buries %s; the record names %s", a.name, describe(f.msg), describeRecord(p.record))
-		return
-	case !zombie && !f.permit:
+	t := p.terms[owning(p.record, f.msg)]
+	switch holds := t != nil && slices.Contains(a.sessions, t.session); {
+	case !holds:
+		if t = p.outlived(a, f.msg); t == nil || a.learned[p.id] >= t.taken || !a.lost && !k.forced[t.session] {
+			k.fail("I2", "%s buries %s; the record names %s", a.name, describe(f.msg), describeRecord(p.record))
+			return
+		}
+		if f.keeps(a, b.Run, t) {
+			k.fail("I3", "%s, cut off, buries %s a second time", a.name, describe(f.msg))
+			return
+		}
+	case !f.permit:
 		k.fail("I3", "%s buries %s, which is with somebody already (%s)", a.name, describe(f.msg), describeHands(f))
 		return
-	case !zombie:
-		f.permit, f.back, f.loose, f.cut = false, false, false, nil
+	default:
+		f.permit, f.loose = false, false
 		f.n++
 		p.first[color] = max(p.first[color], f.msg.Offset)
 	}
-	f.hands = append(f.hands, handed{by: a, run: b.Run, at: now, zombie: zombie, state: storing})
+	f.hands = append(f.hands, handed{by: a, run: b.Run, term: t, at: now, state: storing})
 }

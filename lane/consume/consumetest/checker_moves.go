@@ -42,12 +42,12 @@ func (k *checker) landed(l landing) {
 		}
 	}
 	if rewound {
-		p.rewoundAt, p.earlier, p.rewoundBy, p.rewind = l.revision, before, l.by, l.write.ID
+		p.reset = checkReset{revision: l.revision, before: before, write: l.write.ID, by: l.by}
 		for i, f := range p.messages {
 			f.earlier = f.settled && noted[i]
 		}
 		k.emptied(p, &l)
-		k.rewound(p, l.by)
+		k.rewound(p)
 	} else if before != nil {
 		k.writers(p, &l, before, oldNotes)
 	}
@@ -125,8 +125,8 @@ func (k *checker) created(p *checkPart, l *landing) {
 // or has outlasted its time.
 func (k *checker) emptied(p *checkPart, l *landing) {
 	for _, f := range p.messages {
-		for _, h := range f.hands {
-			if h.by == l.by && !h.zombie && (h.state == inFlight || h.state == storing) {
+		for i := range f.hands {
+			if h := &f.hands[i]; h.by == l.by && h.live() {
 				k.fail("I3", "%s: %s resets while %d is in flight", p.name(), l.by.name, f.msg.Offset)
 				return
 			}
@@ -134,9 +134,9 @@ func (k *checker) emptied(p *checkPart, l *landing) {
 	}
 }
 
-// rewound begins the history of a partition anew. Of what is with consumers the writer hears
-// nothing more; somebody else who has some was cut off before, and goes on until it learns of that.
-func (k *checker) rewound(p *checkPart, by *actor) {
+// rewound begins the history of a partition anew. Whoever has something of it with consumers was cut
+// off before, and goes on until it learns of that.
+func (k *checker) rewound(p *checkPart) {
 	n := p.notes[consume.Main]
 	if n == nil || len(n.Left) > 0 || len(p.record.Colors) > 0 {
 		k.fail("NOTE", "%s: a reset leaves %s and main's note %s", p.name(), describeRecord(p.record), describeNote(n))
@@ -147,21 +147,10 @@ func (k *checker) rewound(p *checkPart, by *actor) {
 	clear(p.first)
 	clear(p.open)
 	clear(p.doubtEnd)
-	for _, t := range p.terms {
-		t.from = p.start
-		clear(t.last)
+	if t := p.terms[consume.Main]; t != nil {
+		p.terms[consume.Main] = &term{cursor: t.cursor, session: t.session, lane: t.lane, from: p.start, last: map[lane.Name]int64{}}
 	}
 	for _, f := range p.messages {
-		for i := range f.hands {
-			h := &f.hands[i]
-			switch {
-			case h.state != inFlight && h.state != storing:
-			case h.by == by:
-				h.state = cut
-			default:
-				h.zombie = true
-			}
-		}
 		if f.msg.Offset < p.start {
 			f.settled = true
 			continue
@@ -249,20 +238,23 @@ func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.
 	case c != consume.Main && now.Lane == lane.Baseline && l.record.Main.Session != now.Session:
 		k.fail("MOVE", "%s: %s is taken for the baseline by %s, and main is held by %s", p.name(), c, now, l.record.Main)
 	}
-	t := &term{session: now.Session, lane: now.Lane, last: map[lane.Name]int64{}}
+	t := &term{cursor: c, session: now.Session, lane: now.Lane, last: map[lane.Name]int64{}}
 	if n := p.notes[c]; n != nil {
 		t.from = n.Pos
 		if len(n.Left) > 0 {
 			k.counts.takesWithLeft++
 		}
 	}
-	t.lossy = !old.None()
-	if prev := p.terms[c]; t.lossy && prev != nil {
-		prev.taken, prev.record = p.revision, before
-		p.past[c] = append(p.past[c], prev)
-	}
-	if t.lossy {
-		k.loss(p, l, c, slices.Contains(l.by.sessions, old.Session))
+	if !old.None() {
+		own := slices.Contains(l.by.sessions, old.Session)
+		if prev := p.terms[c]; prev != nil {
+			prev.taken, prev.record = p.revision, before
+			p.past[c] = append(p.past[c], prev)
+			if own {
+				p.carry(prev, t)
+			}
+		}
+		k.loss(p, c, own)
 	}
 	p.terms[c] = t
 	if main := p.terms[consume.Main]; c != consume.Main && main != nil && now.Lane == lane.Baseline {
@@ -270,9 +262,20 @@ func (k *checker) taken(p *checkPart, l *landing, c lane.Name, old, now consume.
 	}
 }
 
+// carry lets a process keep, under another session, what its consumers have and have given back.
+func (p *checkPart) carry(from, to *term) {
+	for _, f := range p.messages {
+		for i := range f.hands {
+			if h := &f.hands[i]; h.term == from && (h.live() || h.state == given) {
+				h.term = to
+			}
+		}
+	}
+}
+
 // loss sets free what the lost holder had handed out and had not noted when it was replaced.
 // Where it is the same process under another session, nobody else was cut off.
-func (k *checker) loss(p *checkPart, l *landing, c lane.Name, own bool) {
+func (k *checker) loss(p *checkPart, c lane.Name, own bool) {
 	p.losses++
 	p.open[c] = true
 	k.counts.lossyTakes++
@@ -281,14 +284,8 @@ func (k *checker) loss(p *checkPart, l *landing, c lane.Name, own bool) {
 			continue
 		}
 		f.doubt = f.doubt || !own
-		if f.n == 0 {
-			continue
-		}
-		f.permit, f.loose = true, true
-		for i := range f.hands {
-			if h := &f.hands[i]; h.by != l.by {
-				h.lost = true
-			}
+		if f.n > 0 {
+			f.permit, f.loose = true, true
 		}
 	}
 }
@@ -302,8 +299,8 @@ func (k *checker) released(p *checkPart, l *landing, c lane.Name, old consume.Ho
 		if owning(before, f.msg) != c {
 			continue
 		}
-		for _, h := range f.hands {
-			if (h.state == inFlight || h.state == storing) && !h.zombie && h.by == l.by {
+		for i := range f.hands {
+			if h := &f.hands[i]; h.by == l.by && h.live() {
 				k.fail("I4", "%s: %s releases cursor %q while %d is in flight", p.name(), l.by.name, c, f.msg.Offset)
 				return
 			}

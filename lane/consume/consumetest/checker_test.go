@@ -33,7 +33,7 @@ func newHistory(change func(*consume.Config)) *history {
 	if change != nil {
 		change(&cfg)
 	}
-	h := &history{k: newChecker([]consume.Config{cfg}, false), revision: 1, alive: map[string]bool{}}
+	h := &history{k: newChecker([]consume.Config{cfg}), revision: 1, alive: map[string]bool{}}
 	h.k.clock = func() (time.Duration, int) { return h.now, 0 }
 	h.k.laneUp("red", lane.Baseline)
 	h.k.laneUp("blue", "red")
@@ -158,6 +158,11 @@ func (h *history) burySplitOff() {
 	h.lose(h.p)
 	h.land(h.q, record(h.q), nil)
 	h.land(h.q, split(record(h.q), strictLane, 0, nil, lane.Baseline), map[lane.Name]*consume.Note{strictLane: noteOf(0)})
+	h.bury()
+}
+
+// bury has p bury the first message, of a strict lane.
+func (h *history) bury() {
 	h.k.buried(h.p, 0, &consume.Bury{
 		Run: 7, Why: consume.BuryStrictEnded,
 		Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},
@@ -174,7 +179,7 @@ func (h *history) settledAndReset() {
 	r.Reset = "r1"
 	h.p.wrote[1] = thePart
 	h.land(h.p, r, map[lane.Name]*consume.Note{consume.Main: noteOf(0)})
-	h.k.groups[0].part(thePart).rewind = 1
+	h.k.groups[0].part(thePart).reset.write = 1
 }
 
 // cutOffByReset lets q take main from p, which has a message in flight, and reset it. It gives
@@ -194,9 +199,7 @@ func (h *history) cutOffByReset() uint64 {
 
 // lose ends a session.
 func (h *history) lose(a *actor) {
-	s := a.sessions[len(a.sessions)-1]
-	h.alive[s] = false
-	h.k.sessionEnded(s)
+	h.alive[a.sessions[len(a.sessions)-1]] = false
 }
 
 // TestCheckerSees gives the checker one history for each thing that must not be, and for
@@ -285,12 +288,67 @@ func TestCheckerSees(t *testing.T) {
 		}},
 		{name: "cut off and going on with what main had in another run", run: func(h *history) {
 			h.append("green")
-			h.hand(h.p, base, base, 0, false)
+			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 1)
 			h.k.told(h.p, 0, &consume.LeaseLost{})
 			h.lose(h.p)
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)
 			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "cut off, and in another run what its consumer has still", rule: "I3", what: "a second time", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "cut off, and in another run what it has settled", rule: "I3", what: "a second time", run: func(h *history) {
+			h.append("")
+			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "given back to one that was cut off, and twice by the next one", rule: "I3", what: "again", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+			h.k.told(h.p, h.now, &consume.Returned{Run: run, Offset: 0})
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "withdrawn late by one that was cut off, and twice by the next one", rule: "I3", what: "again", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.hand(h.q, base, base, 0, true)
+			h.now += 2 * time.Second
+			h.k.withdrawn(h.p, h.now, run, 1)
+			h.hand(h.q, base, base, 0, true)
+		}},
+		{name: "given back under another session of the same process", run: func(h *history) {
+			h.append("", "")
+			run := h.hand(h.p, base, base, 0, false)
+			h.lose(h.p)
+			h.k.session(h.p, "p2")
+			h.alive["p2"] = true
+			h.land(h.p, record(h.p), nil)
+			h.hand(h.p, base, base, 1, false)
+			h.k.told(h.p, h.now, &consume.Returned{Run: run, Offset: 0})
+			h.hand(h.p, base, base, 0, true)
+		}},
+		{name: "given back before a reset, and out of order after it", rule: "I4", what: "after 1", run: func(h *history) {
+			h.append("", "")
+			h.k.told(h.p, h.now, &consume.Returned{Run: h.hand(h.p, base, base, 0, false), Offset: 0})
+			r := record(h.p)
+			r.Reset = "r1"
+			h.land(h.p, r, map[lane.Name]*consume.Note{base: noteOf(0)})
+			h.hand(h.p, base, base, 1, false)
+			h.hand(h.p, base, base, 0, false)
 		}},
 		{name: "cut off and going on with a color that nobody knows", rule: "I2", what: "may be a new one", run: func(h *history) {
 			h.append("green")
@@ -553,6 +611,10 @@ func TestCheckerSees(t *testing.T) {
 		{name: "cut off, and a strict color to the dead letters that was split off since", run: func(h *history) {
 			h.burySplitOff()
 		}},
+		{name: "the same, and twice", rule: "I3", what: "buries orders/0@0 (strict-pay) a second time", run: func(h *history) {
+			h.burySplitOff()
+			h.bury()
+		}},
 		{name: "the same, and it knows", rule: "I2", what: "the record names", run: func(h *history) {
 			h.k.told(h.p, 0, &consume.Recorded{Stored: consume.Stored{Partition: thePart, Revision: 1 << 20}})
 			h.burySplitOff()
@@ -645,102 +707,5 @@ func TestCheckerSees(t *testing.T) {
 				t.Errorf("got %v, want %s with %q", v, tt.rule, tt.what)
 			}
 		})
-	}
-}
-
-// TestCheckerAtRest gives the checker states in which all is quiet and not all is well.
-func TestCheckerAtRest(t *testing.T) {
-	const base = lane.Baseline
-	for _, tt := range []struct {
-		name, rule, what string
-		lanes            []lane.Name // that have a member, of p
-		stuck            *lane.Name
-		run              func(h *history)
-	}{
-		{name: "all is well", lanes: []lane.Name{base}, run: func(h *history) {
-			h.append("", "red")
-			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
-			h.settle(h.p, h.hand(h.p, base, base, 1, false), 1)
-			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(2)})
-		}},
-		{name: "a message that nobody got", rule: "I1", what: "never dispatched", lanes: []lane.Name{base}, run: func(h *history) { h.append("") }},
-		{name: "nobody there for it", lanes: []lane.Name{"red"}, run: func(h *history) {
-			h.append("")
-			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
-			h.land(h.p, split(record(h.p), "red", 0, h.p, "red"), nil)
-		}},
-		{name: "main without a holder", rule: "I1", what: "main is held by none", lanes: []lane.Name{base}, run: func(h *history) {
-			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(0)})
-		}},
-		{name: "a holder that is gone", rule: "I1", what: "main is held by", lanes: []lane.Name{base}, run: func(h *history) {
-			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(0)})
-			h.land(h.q, record(h.q), nil)
-			h.lose(h.q)
-		}},
-		{name: "settled and never noted", rule: "NOTE", what: "does not say so", lanes: []lane.Name{base}, run: func(h *history) {
-			h.append("")
-			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
-		}},
-		{name: "no split", rule: "I2", what: "not split off", lanes: []lane.Name{base, "red"}, run: func(*history) {}},
-		{name: "no merge", rule: "I2", what: "it is the baseline's", lanes: []lane.Name{base}, run: func(h *history) {
-			h.land(h.p, split(record(h.p), "red", 0, nil, base), map[lane.Name]*consume.Note{"red": noteOf(0)})
-		}},
-		{name: "the wrong lane", rule: "I2", what: `blue is "blue"'s`, lanes: []lane.Name{base, "red", "blue"}, run: func(h *history) {
-			r := split(split(record(h.p), "red", 0, nil, base), "blue", 0, nil, base)
-			h.land(h.p, r, map[lane.Name]*consume.Note{"red": noteOf(0), "blue": noteOf(0)})
-			h.land(h.p, split(split(record(h.p), "red", 0, h.p, "red"), "blue", 0, h.p, "red"), nil)
-		}},
-		{name: "a lane that waits for a stuck baseline", rule: "I1", what: "never dispatched", lanes: []lane.Name{base, "red"}, stuck: new(lane.Name), run: func(h *history) {
-			h.append("", "red")
-			h.hand(h.p, base, base, 0, false)
-		}},
-		{name: "a log that is another one", rule: "ALARM", what: "nobody says so", lanes: []lane.Name{base}, run: func(h *history) { h.k.broke(thePart) }},
-		{name: "deleted unread, and not said", rule: "ALARM", what: "deleted unread", lanes: []lane.Name{base}, run: func(h *history) {
-			h.append("")
-			h.k.deleted(thePart, 0, 1, true)
-			h.land(h.p, nil, map[lane.Name]*consume.Note{base: noteOf(1)})
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			h := newHistory(func(c *consume.Config) { c.Topics[0].Retry, c.Topics[0].Dead = "", "" })
-			tt.run(h)
-			if h.k.violation != nil {
-				t.Fatal(h.k.violation)
-			}
-			tg := truthGroup{partitions: map[string]int32{"orders": 1}}
-			h.see(h.p, tt.lanes...)
-			tg.members = h.p.view.Members
-			for i, m := range tg.members {
-				if m.Lane == base {
-					tg.members[i].Generation = 0
-				}
-			}
-			got := h.k.atRest(&truth{
-				lanes: h.p.view.Lanes, groups: []truthGroup{tg}, alive: func(s string) bool { return h.alive[s] },
-				actors: []*actor{h.p, h.q}, stuck: tt.stuck,
-			})
-			switch {
-			case tt.rule == "" && got != nil:
-				t.Errorf("got %s: %s, want nothing missing", got.rule, got.what)
-			case tt.rule != "" && (got == nil || got.rule != tt.rule || !strings.Contains(got.what, tt.what)):
-				t.Errorf("got %+v, want %s with %q", got, tt.rule, tt.what)
-			}
-		})
-	}
-}
-
-// TestCheckerCounts: a checker that never saw some message, or forgets a color, says so.
-func TestCheckerCounts(t *testing.T) {
-	h := newHistory(nil)
-	h.append("", "red", "red")
-	h.k.judged, h.k.skipped = map[lane.Name]int{"": 1, "red": 1}, map[lane.Name]int{"red": 1}
-	h.k.finalCounts(map[lane.Name]int{"": 1, "red": 2})
-	if h.k.violation != nil {
-		t.Fatal(h.k.violation)
-	}
-	h.k.finalCounts(map[lane.Name]int{"": 1, "red": 2, "blue": 1})
-	if v := h.k.violation; v == nil || v.Rule != "COUNT" {
-		t.Fatalf("got %v, want COUNT", v)
 	}
 }

@@ -105,7 +105,7 @@ type Verdict struct {
 	Messages    int // in the log
 	Colored     int // of these
 	Handlings   int
-	Redelivered int // messages that were handed out again, as the promises allow
+	Redelivered int // messages that were handed out more than once, as the promises allow or not
 	Breaches    map[Breach]int
 	Examples    []string // at most 10 for each kind
 }
@@ -140,7 +140,7 @@ func (l *Ledger) Verdict() *Verdict {
 		}
 	}
 	slices.SortFunc(places, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.p.Topic, b.p.Topic), cmp.Compare(a.p.Index, b.p.Index), cmp.Compare(a.offset, b.offset))
+		return cmp.Or(comparePartitions(a.p, b.p), cmp.Compare(a.offset, b.offset))
 	})
 	for _, at := range places {
 		l.judge(v, at)
@@ -184,7 +184,7 @@ func (l *Ledger) judge(v *Verdict, at place) {
 // leads says whether a color's messages may go to a lane at some time: to its own, to those
 // above it, and to the baseline, unless it is strict.
 func (l *Ledger) leads(color, to lane.Name) bool {
-	if color.Strict() {
+	if strict(color) {
 		return to == color
 	}
 	for at, n := color, 0; at != lane.Baseline && n <= len(l.cfg.Parents); at, n = l.cfg.Parents[at], n+1 {

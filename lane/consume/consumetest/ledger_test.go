@@ -60,6 +60,7 @@ func TestLedger(t *testing.T) {
 		"plain to a lane":                 {handled: []Handling{with(had("a", 1, 2), in("green"))}, want: Misrouted},
 		"a color that nobody knows":       {color: "nowhere", handled: []Handling{had("a", 1, 2)}},
 		"strict to the baseline":          {color: "strict-x", handled: []Handling{had("a", 1, 2)}, want: Misrouted},
+		"a color that no lane can have":   {color: "strict-No Name", handled: []Handling{had("a", 1, 2)}},
 		"what the log does not have":      {color: "not logged", handled: []Handling{had("a", 1, 2)}, want: Unknown},
 		"noted in the order of the files": {handled: []Handling{with(had("b", 3, 4), flagged), had("a", 1, 0)}, disturbed: []disturbance{{"a", 2, 2}}, again: 1},
 	} {

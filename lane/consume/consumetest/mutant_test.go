@@ -76,9 +76,9 @@ func runMutant(t *testing.T, file string) (seed int, rule string) {
 	return 0, ""
 }
 
-// runPatched builds this package's tests over a patched source and runs some. The error is
-// that of the tests.
-func runPatched(t *testing.T, file, tests string, seeds int) ([]byte, error) {
+// patched lays a patch over the source. It gives the name of a file for the overlay flag of the
+// go command.
+func patched(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -88,8 +88,15 @@ func runPatched(t *testing.T, file, tests string, seeds int) ([]byte, error) {
 	if err != nil {
 		t.Fatalf("it does not fit the source any more: %v", err)
 	}
+	return overlay
+}
+
+// runPatched builds this package's tests over a patched source and runs some. The error is
+// that of the tests.
+func runPatched(t *testing.T, file, tests string, seeds int) ([]byte, error) {
+	t.Helper()
 	bin := filepath.Join(t.TempDir(), "mutant.test")
-	if out, err := command(t, "go", "test", "-c", "-overlay", overlay, "-o", bin, "."); err != nil {
+	if out, err := command(t, "go", "test", "-c", "-overlay", patched(t, file), "-o", bin, "."); err != nil {
 		t.Fatalf("it does not build: %v\n%s", err, out)
 	}
 	out, err := command(t, bin, "-test.run="+tests, "-test.cpu=1", "-seeds="+strconv.Itoa(seeds))
@@ -129,15 +136,7 @@ func TestRareMutants(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".patch"), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overlay, err := applyPatch(string(text), "..", t.TempDir())
-			if err != nil {
-				t.Fatalf("it does not fit the source any more: %v", err)
-			}
-			out, err := command(t, "go", "test", "-count=1", "-overlay", overlay, "-run=^TestScenarios$", "./scenario")
+			out, err := command(t, "go", "test", "-count=1", "-overlay", patched(t, file), "-run=^TestScenarios$", "./scenario")
 			if err == nil || !bytes.Contains(out, []byte("FAIL: TestScenarios/")) {
 				t.Errorf("no scenario sees it: %v\n%s", err, out)
 			}

@@ -1,7 +1,6 @@
 package consumetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,6 +110,7 @@ func part(i int) consume.Partition { return consume.Partition{Topic: registryTop
 type entrant struct {
 	consume.Connection
 	group string
+	id    string // the session that it entered with
 }
 
 // enter connects a process of the baseline, and lets it enter the group.
@@ -128,7 +128,9 @@ func entered(ctx context.Context, c consume.Connection, group string) (*entrant,
 	if err != nil {
 		return nil, fmt.Errorf("enter group %s: %w", group, err)
 	}
-	return &entrant{c, group}, nil
+	p := &entrant{Connection: c, group: group}
+	p.id, err = p.session(ctx)
+	return p, err
 }
 
 // two are two processes of the baseline.
@@ -184,15 +186,15 @@ func (p *entrant) done(ctx context.Context, what string, w consume.Write) (consu
 
 // create makes a partition's record, held by the process, and main's note.
 func (p *entrant) create(ctx context.Context, at consume.Partition) (consume.Answer, error) {
-	id, err := p.session(ctx)
-	if err != nil {
-		return consume.Answer{}, err
-	}
-	return p.done(ctx, "create the record of "+at.String(), consume.Write{
-		Partition: at, Session: id, Record: heldBy(id), Read: []lane.Name{consume.Main},
+	a, err := p.done(ctx, "create the record of "+at.String(), consume.Write{
+		Partition: at, Session: p.id, Record: heldBy(p.id), Read: []lane.Name{consume.Main},
 		Notes: []consume.NoteWrite{putNote(consume.Main, 4, 0)},
 		Moves: []consume.Move{{Kind: consume.Create, Why: consume.WhyNewGroup}, {Kind: consume.Take, Why: consume.WhyFree}},
 	})
+	if err == nil && (a.Revision == 0 || len(a.Notes) != 1 || a.Notes[0].Note == nil || a.Notes[0].Note.Pos != 4 || a.Notes[0].Revision == 0) {
+		err = fmt.Errorf("create is answered %+v: want the record's revision, and the note once", a)
+	}
+	return a, err
 }
 
 func heldBy(session string) *consume.Record {
@@ -326,9 +328,7 @@ func (p *picture) names() []string {
 
 // sameRecords holds two readings of records against each other.
 func sameRecords(got, want []consume.Stored) error {
-	order := func(a, b consume.Stored) int {
-		return cmp.Or(cmp.Compare(a.Partition.Topic, b.Partition.Topic), cmp.Compare(a.Partition.Index, b.Partition.Index))
-	}
+	order := func(a, b consume.Stored) int { return comparePartitions(a.Partition, b.Partition) }
 	got, want = slices.Clone(got), slices.Clone(want)
 	slices.SortFunc(got, order)
 	slices.SortFunc(want, order)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -56,11 +57,7 @@ func checkMembers(ctx context.Context, r Registry) error {
 	if err != nil {
 		return err
 	}
-	seen := b.watch(ctx)
-	id, err := a.session(ctx)
-	if err != nil {
-		return err
-	}
+	seen, id := b.watch(ctx), a.id
 	join := func(name string, in lane.Name, topics ...string) error {
 		return a.Join(ctx, registryGroup, consume.Member{ID: name, Session: id, Lane: in, Topics: topics, Room: "r2"})
 	}
@@ -114,11 +111,7 @@ func checkGrace(ctx context.Context, r Registry) error {
 	if err := r.CreateLane(ctx, "green", lane.Baseline); err != nil {
 		return err
 	}
-	seen := b.watch(ctx)
-	id, err := a.session(ctx)
-	if err != nil {
-		return err
-	}
+	seen, id := b.watch(ctx), a.id
 	join := func(name string, topics ...string) error {
 		return a.Join(ctx, registryGroup, consume.Member{ID: name, Session: id, Lane: "green", Topics: topics})
 	}
@@ -156,20 +149,13 @@ func checkEndedSession(ctx context.Context, r Registry) error {
 	if err != nil {
 		return err
 	}
-	dead, err := a.session(ctx)
-	if err != nil {
-		return err
-	}
 	made, err := a.create(ctx, part(0))
 	if err != nil {
 		return err
 	}
-	mine, err := b.session(ctx)
-	if err != nil {
-		return err
-	}
+	dead := a.id
 	take := consume.Write{
-		Partition: part(0), IfRevision: made.Revision, Record: heldBy(mine), Gone: []string{dead}, Read: []lane.Name{consume.Main},
+		Partition: part(0), IfRevision: made.Revision, Record: heldBy(b.id), Gone: []string{dead}, Read: []lane.Name{consume.Main},
 		Moves: []consume.Move{{Kind: consume.Take, Why: consume.WhyGone}},
 	}
 	if got, err := b.move(ctx, take); err != nil || got.Outcome != consume.Conflict || got.Revision != made.Revision {
@@ -224,11 +210,7 @@ func checkLostSession(ctx context.Context, r Registry) error {
 	if err != nil {
 		return err
 	}
-	seen := b.watch(ctx)
-	id, err := a.session(ctx)
-	if err != nil {
-		return err
-	}
+	seen, id := b.watch(ctx), a.id
 	if err := a.Join(ctx, registryGroup, consume.Member{ID: "e1", Session: id, Topics: []string{registryTopic}}); err != nil {
 		return err
 	}
@@ -236,12 +218,8 @@ func checkLostSession(ctx context.Context, r Registry) error {
 		return err
 	}
 	r.Cut(a.Connection)
-	mended := false
-	defer func() {
-		if !mended {
-			r.Mend(a.Connection)
-		}
-	}()
+	mend := sync.OnceFunc(func() { r.Mend(a.Connection) })
+	defer mend()
 	_, left := a.Session()
 	until := time.Now().Add(left)
 	if err := poll(ctx, "that nothing of the session remains", func() bool {
@@ -253,8 +231,7 @@ func checkLostSession(ctx context.Context, r Registry) error {
 	if late := time.Since(until); late > 15*time.Second {
 		return fmt.Errorf("the session is said to last %s too long", late)
 	}
-	r.Mend(a.Connection)
-	mended = true
+	mend()
 	var next string
 	wrong := false
 	if err := poll(ctx, "another session", func() bool {

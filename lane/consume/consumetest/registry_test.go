@@ -2,6 +2,7 @@ package consumetest_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -58,6 +59,7 @@ type registryFault struct {
 	update  func(x *brokenRegistry, u consume.Update) []consume.Update
 	session func(x *brokenRegistry, id string, left time.Duration) (string, time.Duration)
 	records func(x *brokenRegistry, rs []consume.Stored) []consume.Stored
+	enter   func(want, held consume.Settings) consume.Settings
 }
 
 // brokenRegistry changes what a process is told.
@@ -69,6 +71,7 @@ type brokenRegistry struct {
 	mu      sync.Mutex
 	kept    string
 	old     []consume.Stored
+	answer  consume.Answer
 	waiting []consume.Update
 	updates int
 }
@@ -98,6 +101,14 @@ func (x *brokenRegistry) Records(ctx context.Context, group string) ([]consume.S
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.records(x, rs), nil
+}
+
+func (x *brokenRegistry) Enter(ctx context.Context, group string, want consume.Settings) (consume.Settings, func(), error) {
+	held, leave, err := x.MemoryProcess.Enter(ctx, group, want)
+	if err == nil && x.enter != nil {
+		held = x.enter(want, held)
+	}
+	return held, leave, err
 }
 
 func (x *brokenRegistry) Views(ctx context.Context, group string) <-chan consume.Update {
@@ -139,10 +150,51 @@ func TestRegistrySuiteIsStrict(t *testing.T) {
 			return a, err
 		}
 	}
+	seen := func(change func(v *consume.View)) func(*brokenRegistry, consume.Update) []consume.Update {
+		return func(_ *brokenRegistry, u consume.Update) []consume.Update {
+			if u.View != nil {
+				v := *u.View
+				v.Lanes, v.Members = maps.Clone(v.Lanes), slices.Clone(v.Members)
+				change(&v)
+				u.View = &v
+			}
+			return []consume.Update{u}
+		}
+	}
 	for _, c := range []struct {
 		name, check string
 		fault       registryFault
 	}{
+		{"answers are mixed up", "MovesAtOnce", registryFault{move: func(x *brokenRegistry, w consume.Write) (consume.Answer, error) {
+			a, err := x.MemoryProcess.Move(context.Background(), &w)
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if w.Partition.Index > 0 {
+				a, x.answer = x.answer, a
+			}
+			return a, err
+		}}},
+		{"a lane that has ended lives", "Lanes", registryFault{update: seen(func(v *consume.View) {
+			for name, l := range v.Lanes {
+				l.Ended = false
+				v.Lanes[name] = l
+			}
+		})}},
+		{"who left with grace does not count", "Grace", registryFault{update: seen(func(v *consume.View) {
+			v.Members = slices.DeleteFunc(v.Members, func(m consume.Member) bool { return m.Session == "" })
+		})}},
+		{"groups have all members", "Groups", registryFault{update: func(x *brokenRegistry, u consume.Update) []consume.Update {
+			all := seen(func(v *consume.View) { v.Members = append(v.Members, x.registry.View("billing").Members...) })
+			return all(x, u)
+		}}},
+		{"groups have all records", "Groups", registryFault{records: func(x *brokenRegistry, rs []consume.Stored) []consume.Stored {
+			return append(rs, x.registry.Records("billing")...)
+		}}},
+		{"each has settings of its own", "Settings", registryFault{enter: func(want, _ consume.Settings) consume.Settings { return want }}},
+		{"no topic is added", "Settings", registryFault{enter: func(_, held consume.Settings) consume.Settings {
+			held.Topics = held.Topics[:1]
+			return held
+		}}},
 		{"a note's revision is not compared", "Moves", registryFault{move: through(func(w *consume.Write) {
 			for i := range w.Notes {
 				w.Notes[i].Compare = false

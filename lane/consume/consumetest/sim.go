@@ -97,7 +97,7 @@ func newWorld(cfg Config, p *plan) *world {
 	}
 	w.result = Result{Seed: p.seed, Coverage: newCoverage()}
 	w.sched = scheduler{random: stream{state: mixed(p.seed, 3)}, sequential: cfg.Sequential}
-	w.check = newChecker(p.groups, p.filters)
+	w.check = newChecker(p.groups)
 	w.check.clock = func() (time.Duration, int) { return w.sched.now, w.result.Coverage.Steps }
 	w.engine = &engine{
 		w: w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, random: stream{state: mixed(p.seed, 4)},
@@ -278,7 +278,6 @@ func (w *world) endSession(id string) {
 		return
 	}
 	w.tracef("registry", "session %s ends", id)
-	w.check.sessionEnded(id)
 	w.reg.end(id)
 }
 
@@ -316,6 +315,5 @@ func (w *world) laneDown(i int) {
 	l.Ended = true
 	w.tracef("registry", "lane %s is over", name)
 	w.reg.lanes[name] = l
-	w.check.laneDown(name)
 	w.reg.touch()
 }

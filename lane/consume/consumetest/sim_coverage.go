@@ -84,7 +84,7 @@ func add[K comparable](to, from map[K]int) {
 	}
 }
 
-// Moves lists all kinds of moves that a simulation makes.
+// moveKinds lists all kinds of moves that a simulation makes.
 func moveKinds() []consume.MoveKind {
 	return []consume.MoveKind{
 		consume.Create, consume.Take, consume.Release, consume.Split, consume.Merge, consume.Rewind,

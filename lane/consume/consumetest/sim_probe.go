@@ -48,11 +48,14 @@ func (w *world) isolation() {
 		}
 		w.sched.runUntil(w.sched.now+probeBound, w.failed)
 		for _, s := range sent {
-			if h, _ := holderOf(s.p.record, s.cursor); h == s.holder && s.f.n == 0 && !s.f.exempt() && !s.p.broken {
+			if h, _ := holderOf(s.p.record, s.cursor); h != s.holder || s.p.broken {
+				continue
+			}
+			w.feature(FeatureProbe)
+			if s.f.n == 0 && !s.f.exempt() {
 				w.check.fail("I5", "%s: %s waits for %v, and only the consumers of %q are stuck", s.p.name(), describe(s.f.msg), probeBound, stuck)
 			}
 		}
-		w.result.Coverage.Features[FeatureProbe] += len(sent)
 	}
 	w.sched.runUntil(w.sched.now+probeRest, w.failed)
 	w.probing, w.sched.brisk = false, false
@@ -191,7 +194,8 @@ func (p *checkPart) waits(a *actor, c lane.Name, window int) bool {
 	if n := len(p.messages); n > 0 {
 		last = p.messages[n-1].msg.Offset
 	}
-	return run != 0 && open < window && a.reading[run] > last
+	r := a.runs[run]
+	return r != nil && open < window && r.from > last
 }
 
 // lostBound is when a message is handed out by a process that has lost the registry: an append,
@@ -211,10 +215,13 @@ func (w *world) goesOn(cl *client) {
 		}
 		w.engine.append(w.engine.journal(part.id), &consume.Message{Value: []byte{'a'}})
 		f, holder, inc, run := part.messages[len(part.messages)-1], part.record.Main, p.inc, a.running[cursorAt{part.id, consume.Main}]
-		w.feature(FeatureLostProbe)
 		w.sched.after(lostBound, func() {
-			if p.inc == inc && !p.frozen && w.goes(cl, part) && part.record.Main == holder && a.running[cursorAt{part.id, consume.Main}] == run && p.thawedAt+lostBound <= w.sched.now &&
-				len(f.hands) == 0 && !f.exempt() {
+			if p.inc != inc || p.frozen || p.thawedAt+lostBound > w.sched.now || !w.goes(cl, part) ||
+				part.record.Main != holder || a.running[cursorAt{part.id, consume.Main}] != run {
+				return
+			}
+			w.feature(FeatureLostProbe)
+			if len(f.hands) == 0 && !f.exempt() {
 				w.check.fail("LOST", "%s has lost the registry, the group continues, and %s waits for %v", a.name, describe(f.msg), lostBound)
 			}
 		})

@@ -56,7 +56,7 @@ func describeHands(f *fate) string {
 	var s []string
 	for _, h := range f.hands {
 		state := [...]string{"in flight", "being stored", "given back", "settled", "withdrawn", "lost"}[h.state]
-		if h.zombie {
+		if h.term != nil && h.term.taken > 0 {
 			state += ", cut off"
 		}
 		s = append(s, fmt.Sprintf("%s run %d at %v: %s", h.by.name, h.run, h.at, state))
