@@ -32,9 +32,9 @@ type tail struct {
 	kept    []*Message
 	lo      int64               // the offset from which kept is complete
 	last    map[lane.Name]int64 // the last message of each color, from since on
-	bounds  Bounds
-	reading int       // reads of everything that are under way
-	ended   time.Time // when the last one ended
+	epoch   string              // of the log that all of this is of
+	reading int                 // reads of everything that are under way
+	ended   time.Time           // when the last one ended
 	still   *time.Timer
 	waiting map[lane.Name][]chan struct{}
 }
@@ -56,9 +56,9 @@ func (t *tail) stands() {
 	}
 }
 
-// read is Source.Read for a cursor; cached says that the batch was read before. The first
-// read of a run goes to the engine: what main has read may be older than what the run was
-// told of the log, and its ends with it.
+// read is Source.Read for a cursor; cached says that the batch was read before, and has no
+// bounds. The first read of a run goes to the engine: what main has read may be older than
+// what the run was told of the log.
 func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first bool) (b Batch, cached bool, err error) {
 	if f.All {
 		b, err = t.readAll(ctx, from, most)
@@ -82,7 +82,7 @@ func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first b
 			return Batch{Next: from}, true, nil // the next read has it
 		}
 	}
-	b, err = t.readColor(ctx, from, f, most)
+	b, err = t.src.Read(ctx, t.p, from, f, most)
 	return b, false, err
 }
 
@@ -104,30 +104,12 @@ func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error)
 	return b, err
 }
 
-// readColor reads one color from the engine, which also shows how far the log goes by now.
-func (t *tail) readColor(ctx context.Context, from int64, f Filter, most int) (Batch, error) {
-	b, err := t.src.Read(ctx, t.p, from, f, most)
-	if err == nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if b.Bounds.Epoch == t.bounds.Epoch {
-			t.bounds.First, t.bounds.End = max(t.bounds.First, b.Bounds.First), max(t.bounds.End, b.Bounds.End)
-		}
-	}
-	return b, err
-}
-
 // keep takes in what was read. Reads that do not follow on what there is begin it anew.
 func (t *tail) keep(from int64, b *Batch) {
-	if from != t.next || b.Bounds.Epoch != t.bounds.Epoch || len(t.last) > tailColors {
-		t.since, t.lo, t.kept = from, from, nil
+	if from != t.next || b.Bounds.Epoch != t.epoch || len(t.last) > tailColors {
+		t.since, t.lo, t.kept, t.epoch = from, from, nil, b.Bounds.Epoch
 		clear(t.last)
 		t.wakeAll()
-	}
-	if b.Bounds.Epoch == t.bounds.Epoch { // a color's read may have seen more since
-		t.bounds.First, t.bounds.End = max(t.bounds.First, b.Bounds.First), max(t.bounds.End, b.Bounds.End)
-	} else {
-		t.bounds = b.Bounds
 	}
 	t.next = b.Next
 	for _, m := range b.Messages {
@@ -173,7 +155,7 @@ func (t *tail) have(from int64, color lane.Name, most int) (b Batch, wait chan s
 	}
 	if t.reading == 0 && time.Since(t.ended) >= tailPatience {
 		if from < t.next {
-			return Batch{Next: t.next, Bounds: t.bounds}, nil, true
+			return Batch{Next: t.next}, nil, true
 		}
 		return b, nil, false
 	}
@@ -184,7 +166,7 @@ func (t *tail) have(from int64, color lane.Name, most int) (b Batch, wait chan s
 
 // pick gives the messages of a color from an offset on.
 func (t *tail) pick(from int64, color lane.Name, most int) Batch {
-	b := Batch{Next: t.next, Bounds: t.bounds}
+	b := Batch{Next: t.next}
 	i, _ := slices.BinarySearchFunc(t.kept, from, func(m *Message, o int64) int {
 		switch {
 		case m.Offset < o:
@@ -214,7 +196,7 @@ func (t *tail) none(from int64, color lane.Name) (Batch, bool) {
 	if last, seen := t.last[color]; from < t.since || from > t.next || seen && last >= from {
 		return Batch{}, false
 	}
-	return Batch{Next: t.next, Bounds: t.bounds}, true
+	return Batch{Next: t.next}, true
 }
 
 func (t *tail) forget(color lane.Name, wait chan struct{}) {
