@@ -70,7 +70,7 @@ func passTrace(ctx context.Context, h *Headers) {
 	if h.has("traceparent") {
 		return
 	}
-	own := slices.Clone(*h)
+	own := *h // without what is added
 	for _, f := range kept {
 		if !own.has(f.Name) {
 			*h = append(*h, f)

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,13 +29,12 @@ type HopsConfig struct {
 	// Share of messages, from 0 to 1, whose hops are kept: all hops of the same messages in
 	// all processes with that share. 0: of none, 1: of all. It is read by [ParseShare].
 	Share float64
-	// Topic that they go to. Empty: [HopsTopic]. Of its own messages none are kept.
+	// Topic that they go to. Empty: [HopsTopic]. Of its own messages none are kept. An engine
+	// that is a [Topics], too, makes it where it is not there.
 	Topic string
-	// Retention of the topic where it is not there yet and is made: how long hops are kept at
-	// least. 0: [DefaultHopsRetention].
+	// Retention of the topic where it is made: how long hops are kept at least. 0:
+	// [DefaultHopsRetention].
 	Retention time.Duration
-	// Topics makes the topic. Nil: the engine, if it is one; else the topic has to be there.
-	Topics Topics
 	// Queue bounds how many hops wait to be written, each of them some hundred bytes. Further
 	// ones are not kept, which a [HopMissing] tells of. 0: [DefaultHopsQueue].
 	Queue int
@@ -52,10 +52,10 @@ type HopsConfig struct {
 //
 // All of its methods may be called at once, and on nil, which records nothing.
 type Hops struct {
-	src               Source
-	cfg               HopsConfig
-	below             uint64
-	service, instance string
+	src    Source
+	topics Topics // nil: the topic has to be there
+	cfg    HopsConfig
+	below  uint64
 
 	life    context.Context //nolint:containedctx // of what writes; Close ends it
 	cancel  context.CancelFunc
@@ -86,31 +86,23 @@ func NewHops(src Source, lc Identity, cfg HopsConfig) (*Hops, error) {
 	case cfg.Retention < 0 || cfg.Queue < 0:
 		return nil, errors.New("consume: hops: retention and queue cannot be negative")
 	}
+	if lc, ok := lc.(interface{ Service() string }); ok {
+		cfg.Service = cmp.Or(cfg.Service, lc.Service())
+	}
+	if lc, ok := lc.(interface{ Instance() string }); ok {
+		cfg.Instance = cmp.Or(cfg.Instance, lc.Instance())
+	}
+	cfg.Topic = cmp.Or(cfg.Topic, HopsTopic)
+	cfg.Retention = cmp.Or(cfg.Retention, DefaultHopsRetention)
+	cfg.Queue = cmp.Or(cfg.Queue, DefaultHopsQueue)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	h := &Hops{
-		src: src, cfg: cfg, below: threshold(cfg.Share), service: cfg.Service, instance: cfg.Instance,
+		src: src, cfg: cfg, below: threshold(cfg.Share),
 		closing: make(chan struct{}), full: make(chan struct{}, 1),
 	}
-	if lc, ok := lc.(interface{ Service() string }); ok && h.service == "" {
-		h.service = lc.Service()
-	}
-	if lc, ok := lc.(interface{ Instance() string }); ok && h.instance == "" {
-		h.instance = lc.Instance()
-	}
-	if h.cfg.Topic == "" {
-		h.cfg.Topic = HopsTopic
-	}
-	if h.cfg.Retention == 0 {
-		h.cfg.Retention = DefaultHopsRetention
-	}
-	if h.cfg.Topics == nil {
-		h.cfg.Topics, _ = src.(Topics)
-	}
-	if h.cfg.Queue == 0 {
-		h.cfg.Queue = DefaultHopsQueue
-	}
-	if h.cfg.Log == nil {
-		h.cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	h.topics, _ = src.(Topics)
 	h.life, h.cancel = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -159,13 +151,8 @@ func (h *Hops) on(topic string) bool { return h != nil && h.below > 0 && topic !
 
 // wants reports whether hops of a message are kept.
 func (h *Hops) wants(m *Message) bool {
-	if h == nil || h.below == 0 {
-		return false
-	}
-	if p, _ := m.first(); p.Topic == h.cfg.Topic {
-		return false
-	}
-	return h.cfg.Share >= 1 || m.score() < h.below
+	p, _ := m.first()
+	return h.on(p.Topic) && (h.cfg.Share >= 1 || m.score() < h.below)
 }
 
 // mark names a message that is to be sent. One with an ID has the same name whenever it is
@@ -196,7 +183,7 @@ func of(m *Message, at time.Time) Hop {
 
 // add records a hop.
 func (h *Hops) add(hop Hop) {
-	hop.Service, hop.Instance, hop.Error = h.service, h.instance, cut(hop.Error, maxHopError)
+	hop.Service, hop.Instance, hop.Error = h.cfg.Service, h.cfg.Instance, cut(hop.Error, maxHopError)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || len(h.queue) >= h.cfg.Queue {
@@ -234,22 +221,13 @@ func (h *Hops) write() {
 		if len(hops) == 0 && missing == 0 {
 			return
 		}
-		ms, err := h.encode(hops, missing, since)
-		for n := 0; err == nil; n++ {
-			if err = h.store(ms); err == nil {
-				break
-			}
-			h.cfg.Log.WarnContext(h.life, "hops of messages wait to be written", "topic", h.cfg.Topic, "count", len(hops), "error", err)
-			if sleep(h.life, backoff(n)) {
-				err = nil
-			}
-		}
-		if missing > 0 && err == nil {
-			h.cfg.Log.WarnContext(h.life, "hops of messages are missing: they came faster than they are written", "topic", h.cfg.Topic, "count", missing)
-		}
-		h.taken(hops, missing, err == nil)
-		if h.life.Err() != nil {
+		written := h.store(h.encode(hops, missing, since), len(hops))
+		h.taken(hops, missing, written)
+		if !written {
 			return // Close counts the rest
+		}
+		if missing > 0 {
+			h.cfg.Log.WarnContext(h.life, "hops of messages are missing: they came faster than they are written", "topic", h.cfg.Topic, "count", missing)
 		}
 	}
 }
@@ -290,14 +268,13 @@ func (h *Hops) taken(hops []Hop, missing int64, written bool) {
 
 // encode makes messages of hops. Each has an ID, so that one that may be there already can be
 // sent again, where the engine knows IDs.
-func (h *Hops) encode(hops []Hop, missing int64, since time.Time) ([]*Message, error) {
-	var ms []*Message
+func (h *Hops) encode(hops []Hop, missing int64, since time.Time) (ms []*Message) {
 	var b bytes.Buffer
 	id := rand.Uint64() //nolint:gosec // a name, no secret
 	flush := func() {
 		m := &Message{Partition: Partition{Topic: h.cfg.Topic, Index: -1}, Value: bytes.Clone(b.Bytes())}
 		if h.src.Caps().Dedup {
-			m.ID = fmt.Sprintf("hops/%s/%016x/%d", h.instance, id, len(ms))
+			m.ID = fmt.Sprintf("hops/%s/%016x/%d", h.cfg.Instance, id, len(ms))
 		}
 		ms = append(ms, m)
 		b.Reset()
@@ -305,15 +282,10 @@ func (h *Hops) encode(hops []Hop, missing int64, since time.Time) ([]*Message, e
 	lines := json.NewEncoder(&b)
 	lines.SetEscapeHTML(false)
 	if missing > 0 {
-		hop := Hop{Time: time.Now(), Kind: HopMissing, Service: h.service, Instance: h.instance, Count: missing, Since: since}
-		if err := lines.Encode(&hop); err != nil {
-			return nil, err
-		}
+		hops = append(hops, Hop{Time: time.Now(), Kind: HopMissing, Service: h.cfg.Service, Instance: h.cfg.Instance, Count: missing, Since: since})
 	}
 	for i := range hops {
-		if err := lines.Encode(&hops[i]); err != nil {
-			return nil, err
-		}
+		_ = lines.Encode(&hops[i]) // texts, numbers and times of our own: that cannot fail
 		if b.Len() >= hopsValueBytes {
 			flush()
 		}
@@ -321,15 +293,29 @@ func (h *Hops) encode(hops []Hop, missing int64, since time.Time) ([]*Message, e
 	if b.Len() > 0 {
 		flush()
 	}
-	return ms, nil
+	return ms
 }
 
-// store appends to the topic, and makes it where it is not there.
-func (h *Hops) store(ms []*Message) error {
+// store appends to the topic until it is done, which it reports, or Close waits no longer.
+func (h *Hops) store(ms []*Message, count int) bool {
+	for n := 0; ; n++ {
+		err := h.append(ms)
+		if err == nil {
+			return true
+		}
+		h.cfg.Log.WarnContext(h.life, "hops of messages wait to be written", "topic", h.cfg.Topic, "count", count, "error", err)
+		if !sleep(h.life, backoff(n)) {
+			return false
+		}
+	}
+}
+
+// append appends to the topic, and makes it where it is not there.
+func (h *Hops) append(ms []*Message) error {
 	ctx, cancel := context.WithTimeout(h.life, moveTimeout)
 	defer cancel()
-	if !h.ensured && h.cfg.Topics != nil {
-		if err := h.cfg.Topics.Ensure(ctx, TopicSpec{Name: h.cfg.Topic, Partitions: 1, Retention: h.cfg.Retention}); err != nil {
+	if !h.ensured && h.topics != nil {
+		if err := h.topics.Ensure(ctx, TopicSpec{Name: h.cfg.Topic, Partitions: 1, Retention: h.cfg.Retention}); err != nil {
 			return err
 		}
 		h.ensured = true
@@ -420,20 +406,14 @@ func (r *Runner) hopAnswered(e Event) {
 // hopStoring prepares the hop of a message that goes to a retry or dead-letter topic; nil:
 // none is kept. It is recorded once the message is there.
 func (r *Runner) hopStoring(runID uint64, offset int64, m *Message, why BuryReason) *Hop {
-	if !r.o.Hops.wants(m) {
+	in := r.core.runs[runID]
+	if in == nil || !r.o.Hops.wants(m) {
 		return nil
 	}
-	in := lane.Baseline
-	if m.Origin != nil {
-		in = m.Origin.Lane
-	}
-	hop := r.hopHere(HopRetried, m, in)
-	hop.Attempt, hop.Error, hop.Reason, hop.To, hop.Place = m.Attempt, m.Error, string(why), m.Partition.Topic, ""
+	hop := r.hopHere(HopRetried, m, in.lane)
+	hop.Attempt, hop.Error, hop.Reason, hop.To, hop.Place = m.Attempt, m.Error, string(why), m.Partition.Topic, placeOf(in.p.id, offset)
 	if why != "" {
 		hop.Kind = HopDead
-	}
-	if in := r.core.runs[runID]; in != nil {
-		hop.Place = placeOf(in.p.id, offset)
 	}
 	return &hop
 }
