@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // Names of topics that are derived: see [RetryTopic] and [DeadTopic].
@@ -57,15 +56,16 @@ type Consumer struct {
 // plane, whose lane and room are the consumer's.
 //
 // It returns once the process counts as a member; as soon as the group's other processes know
-// of it, what its lane is to get comes here. Errors before that: ctx has ended; [ErrNoTopic]; [ErrEntered]; [ErrMismatch], where
-// the group has other settings than the options demand; [ErrRefused], such as for a lane that
-// is not there.
+// of it, what its lane is to get comes here. Errors before that: ctx has ended; [ErrNoTopic];
+// [ErrEntered]; [ErrMismatch], where the group has other settings than the options demand;
+// [ErrRefused], such as for a lane that is not there.
 //
 // The first consumer of a group creates it with what its options say. After that the group's
 // settings hold for all: an option that demands another one is an error, and what no option
 // names is as the group has it.
 //
-// A message that fails goes to [RetryTopic], and after its last try to [DeadTopic].
+// A message that fails goes to [RetryTopic], and after its last try to [DeadTopic]. An engine
+// that is a [Topics], too, makes them; else they have to be there.
 //
 // The consumer goes on until ctx ends or it is closed; then it takes nothing new, lets
 // handlers finish what they have begun within the group's hand-over time-out, notes what is
@@ -80,9 +80,7 @@ func Run(ctx context.Context, src Source, lc Connection, topic, group string, ha
 	if src == nil || lc == nil {
 		return nil, errors.New("consume: an engine and a connection to the control plane are needed")
 	}
-	if c.Topics == nil {
-		c.Topics, _ = src.(Topics)
-	}
+	c.Topics, _ = src.(Topics)
 	leave, err := c.prepare(ctx, lc)
 	if err != nil {
 		return nil, err
@@ -178,21 +176,11 @@ func memberID(instance string) string {
 
 // start runs the runner, and waits until it has joined. leave is called when it has ended.
 func (c *consumption) start(ctx context.Context, leave func()) (*Consumer, error) {
-	joined, refused := make(chan struct{}), make(chan error, 1)
-	var once sync.Once
-	observe := c.Observe
-	c.Observe = func(e Event, as []Action) {
-		if _, ok := e.(*Joined); ok {
-			once.Do(func() { close(joined) })
-		}
-		if observe != nil {
-			observe(e, as)
-		}
-	}
-	c.refused = func(err error) {
+	told := make(chan error, 1)
+	c.told = func(err error) {
 		select {
-		case refused <- err:
-		default:
+		case told <- err:
+		default: // the first counts
 		}
 	}
 	r, err := NewRunner(c.Options)
@@ -209,11 +197,12 @@ func (c *consumption) start(ctx context.Context, leave func()) (*Consumer, error
 		out.err = r.Run(run)
 	}()
 	select {
-	case <-joined:
-		return out, nil
+	case err = <-told:
+		if err == nil {
+			return out, nil
+		}
 	case <-out.done:
 		err = cmp.Or(out.err, ctx.Err(), ErrClosed)
-	case err = <-refused:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

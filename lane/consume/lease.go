@@ -103,8 +103,8 @@ func (r *Runner) join(ctx context.Context, m Member) {
 		if n == 0 {
 			r.log.WarnContext(ctx, "member cannot join: it is tried again", "group", r.o.Config.Group, "member", m.ID, "error", err)
 		}
-		if r.o.refused != nil && errors.Is(err, ErrRefused) {
-			r.o.refused(err)
+		if r.o.told != nil && errors.Is(err, ErrRefused) {
+			r.o.told(err)
 		}
 		if !sleep(ctx, backoff(n)) {
 			return
@@ -115,7 +115,11 @@ func (r *Runner) join(ctx context.Context, m Member) {
 // joined tells the Core, unless the runner is leaving: then the member, which joined too late,
 // goes with the session.
 func (r *Runner) joined(m Member) {
-	if !r.leaving && m.Session == r.session {
-		r.step(&Joined{m})
+	if r.leaving || m.Session != r.session {
+		return
+	}
+	r.step(&Joined{m})
+	if r.o.told != nil {
+		r.o.told(nil)
 	}
 }

@@ -71,10 +71,6 @@ func WithLog(log *slog.Logger) Option { return func(c *consumption) { c.Log = lo
 // topic that is not there is an error. The engine must be a [Topics], too.
 func WithPartitions(n int32) Option { return func(c *consumption) { c.partitions = n } }
 
-// WithTopicAdmin makes retry and dead-letter topics by t. Default: by the engine, where it
-// is a [Topics]; else they have to be there.
-func WithTopicAdmin(t Topics) Option { return func(c *consumption) { c.Topics = t } }
-
 // WithEngine demands that the group is on the engine of this name. Default, when the group is
 // created: the engine of its topics, or the only one that there is.
 func WithEngine(name string) Option {

@@ -46,7 +46,9 @@ type Options struct {
 	Observe func(Event, []Action)
 	Log     *slog.Logger // nil: none
 
-	refused func(error) // is told of a member that the registry does not want
+	// told is told that a member has joined, or why the registry does not want it; each time.
+	// Nil: nobody asks. It must not block.
+	told func(error)
 }
 
 func (o *Options) validate() error {
