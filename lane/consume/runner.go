@@ -152,14 +152,7 @@ func (r *Runner) loop(ctx context.Context) error {
 			in := r.box.take()
 			r.checkLease() //nolint:contextcheck // before anything that was fetched is used; what it starts ends with the runner
 			for len(in) > 0 {
-				told := ofRegistry(in)
-				if len(told) < 2 {
-					r.handle(in[0])
-					in = in[1:]
-					continue
-				}
-				r.step(&Several{told}) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
-				in = in[len(told):]
+				in = r.handle(in)
 			}
 		case <-stop:
 			stop = nil
@@ -175,38 +168,19 @@ func (r *Runner) loop(ctx context.Context) error {
 	return nil
 }
 
-// input is what reaches the loop: an event, with what has to hold for it to count.
-type input struct {
-	event Event
-	timer *time.Timer // of a Fired: the timer that ran out
-	do    func()      // instead of an event
-}
-
-// ofRegistry are the events at the head of what came in that the registry told.
-func ofRegistry(in []input) (told []Event) {
-	for _, in := range in {
-		switch in.event.(type) {
-		case *Viewed, *Recorded, *Reached, *Answered:
-			told = append(told, in.event)
-		default:
-			return told
-		}
+// handle takes the first of what came in, and returns the rest. What the registry told at once
+// is one event.
+func (r *Runner) handle(in []input) (rest []input) {
+	switch told := ofRegistry(in); {
+	case len(told) > 1:
+		r.step(&Several{told})
+		return in[len(told):]
+	case in[0].do != nil:
+		in[0].do()
+	default:
+		r.step(in[0].event)
 	}
-	return told
-}
-
-func (r *Runner) handle(in input) {
-	switch e := in.event.(type) {
-	case nil:
-		in.do()
-		return
-	case *Fired:
-		if r.timers[e.Timer] != in.timer {
-			return
-		}
-		delete(r.timers, e.Timer)
-	}
-	r.step(in.event)
+	return in[1:]
 }
 
 // step steps the Core and does what follows.
@@ -293,7 +267,12 @@ func (r *Runner) arm(t Timer, after time.Duration) {
 	}
 	var timer *time.Timer
 	timer = time.AfterFunc(after, func() {
-		r.box.put(input{do: func() { r.handle(input{event: &Fired{t}, timer: timer}) }})
+		r.box.put(input{do: func() {
+			if r.timers[t] == timer { // it was not armed anew or disarmed meanwhile
+				delete(r.timers, t)
+				r.step(&Fired{t})
+			}
+		}})
 	})
 	r.timers[t] = timer
 }
@@ -314,89 +293,6 @@ func (r *Runner) propose(w *Write, attempt int) {
 	})
 }
 
-// fetch reads for a run and tells of what came.
-func (r *Runner) fetch(f Fetch) {
-	w := r.worker(f.Run)
-	t := r.tails[f.Partition]
-	if t == nil {
-		t = newTail(r.o.Source, f.Partition)
-		r.tails[f.Partition] = t
-	}
-	first := !w.fetched
-	r.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
-		b, cached, err := t.read(ctx, f.From, f.Filter, f.Max, first)
-		cancel()
-		e := &Fetched{Run: f.Run, Failed: err != nil, Cached: cached, Batch: b}
-		if err != nil {
-			w.misses++
-			if !sleep(w.ctx, backoff(w.misses)) {
-				return
-			}
-		} else {
-			w.misses, w.fetched = 0, true
-		}
-		if w.ctx.Err() == nil {
-			r.post(e)
-		}
-	})
-}
-
-// store appends to a retry or dead-letter topic until it is done or the run is given up.
-func (r *Runner) store(run uint64, offset int64, m *Message, why BuryReason) {
-	w, hop := r.worker(run), r.hopStoring(run, offset, m, why)
-	r.wg.Go(func() {
-		for n := 0; ; n++ {
-			ctx, cancel := context.WithTimeout(w.ctx, moveTimeout)
-			err := r.o.Source.Append(ctx, m)
-			cancel()
-			if err == nil {
-				if hop != nil {
-					r.o.Hops.add(*hop)
-				}
-				r.post(&Settled{Run: run, Offset: offset})
-				return
-			}
-			if !sleep(w.ctx, backoff(n)) {
-				return
-			}
-		}
-	})
-}
-
-func (r *Runner) resolve(ctx context.Context, a Resolve) {
-	for n := 0; ; n++ {
-		at, epoch, err := r.start(ctx, a)
-		if err == nil {
-			r.post(&Resolved{Partition: a.Partition, Offset: at, Epoch: epoch})
-			return
-		}
-		if !sleep(ctx, backoff(n)) {
-			return
-		}
-	}
-}
-
-func (r *Runner) start(ctx context.Context, a Resolve) (at int64, epoch string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
-	defer cancel()
-	b, err := r.o.Source.Bounds(ctx, a.Partition)
-	if err != nil {
-		return 0, "", err
-	}
-	switch a.Start.Kind {
-	case StartEarliest:
-		at = b.First
-	case StartLatest:
-		at = b.End
-	case StartOffset:
-		at = min(max(a.Start.Offset, b.First), b.End)
-	case StartTime:
-		at, err = r.o.Source.At(ctx, a.Partition, a.Start.Time)
-	}
-	return at, b.Epoch, err
-}
-
 // watch tells of views and records.
 func (r *Runner) watch(ctx context.Context) {
 	for u := range r.o.Registry.Views(ctx, r.o.Config.Group) {
@@ -410,69 +306,6 @@ func (r *Runner) watch(ctx context.Context) {
 			r.post(&Reached{u.Revision})
 		}
 	}
-}
-
-// count tells how many partitions topics have, and sees to retry and dead-letter topics.
-func (r *Runner) count(ctx context.Context) {
-	known := map[string]int32{}
-	for n := 0; ; n++ {
-		ok := true
-		for _, t := range r.o.Config.Topics {
-			for _, name := range []string{t.Name, t.Retry} {
-				if name != "" {
-					ok = r.countOne(ctx, name, name == t.Retry, known) && ok
-				}
-			}
-			if t.Dead != "" && known[t.Dead] == 0 {
-				ok = r.ensure(ctx, t.Dead) && ok
-				if ok {
-					known[t.Dead] = 1
-				}
-			}
-		}
-		wait := pollPartitions
-		if !ok {
-			wait = backoff(n)
-		}
-		if !sleep(ctx, wait) {
-			return
-		}
-	}
-}
-
-func (r *Runner) countOne(ctx context.Context, topic string, made bool, known map[string]int32) bool {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
-	defer cancel()
-	n, err := r.o.Source.Partitions(ctx, topic)
-	if errors.Is(err, ErrNoTopic) && made && r.ensure(ctx, topic) {
-		n, err = r.o.Source.Partitions(ctx, topic)
-	}
-	if err != nil {
-		return false
-	}
-	if n != known[topic] {
-		known[topic] = n
-		r.post(&Partitioned{Topic: topic, Count: n})
-	}
-	return true
-}
-
-func (r *Runner) ensure(ctx context.Context, topic string) bool {
-	return r.o.Topics == nil || r.o.Topics.Ensure(ctx, TopicSpec{Name: topic, Partitions: 1}) == nil
-}
-
-// reflect tells the engine where a cursor stands, for its own tools; what was not sent yet
-// is replaced.
-func (r *Runner) reflect(a *Mirror) {
-	if !r.o.Source.Caps().Mirror {
-		return
-	}
-	m := *a
-	r.spawn(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, moveTimeout)
-		defer cancel()
-		_ = r.o.Source.Mirror(ctx, r.o.Config.Group, m.Cursor, m.Partition, m.Offset) // it is never read
-	})
 }
 
 // leave takes the members out, while what is in flight here is finished: others learn at
@@ -493,32 +326,6 @@ func (r *Runner) leave() {
 			}})
 		})
 	}
-}
-
-// mailbox is the loop's inbox: unbounded, but what is in it is bounded by the windows of the
-// cursors, one fetch for each, one write for each partition.
-type mailbox struct {
-	mu   sync.Mutex
-	in   []input
-	wake chan struct{}
-}
-
-func (b *mailbox) put(in input) {
-	b.mu.Lock()
-	b.in = append(b.in, in)
-	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (b *mailbox) take() []input {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	in := b.in
-	b.in = nil
-	return in
 }
 
 // backoff grows with n, up to a limit.
