@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,7 +66,7 @@ func TestRun(t *testing.T) {
 		}
 		base, green := s.connect("", "e1"), s.connect("green", "e2")
 		c1, c2 := s.consume(base, handle("e1", base)), s.consume(green, handle("e2", green))
-		time.Sleep(100 * time.Millisecond) // the one learns of the other
+		s.untilRun("green", "green") // so the one has learned of the other
 		if !strings.HasPrefix(c2.Member(), "e2-") {
 			t.Errorf("member %q", c2.Member())
 		}
@@ -81,12 +82,19 @@ func TestRun(t *testing.T) {
 		send(colored, "1")
 		send(t.Context(), "2")
 		send(lane.With(t.Context(), "nobody"), "3")
-		time.Sleep(time.Second)
+		given := func(n int) func() bool {
+			return func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(got) >= n
+			}
+		}
+		s.until("three messages", given(3))
 		s.close(c2)
 		send(colored, "4")
-		time.Sleep(2 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
+		s.until("the fourth message", given(4))
+		pass(time.Second) // and no more
+		s.close(c1)
 		slices.Sort(got)
 		if want := []string{"e1 2 ", "e1 3 nobody", "e1 4 green", "e2 1 green"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
@@ -105,7 +113,6 @@ func TestRun(t *testing.T) {
 				t.Errorf("bill %s of %q has baggage %q", m.Value, want, baggage)
 			}
 		}
-		s.close(c1)
 		if v := s.registry.View("billing"); len(v.Members) != 0 {
 			t.Errorf("members left: %+v", v.Members)
 		}
@@ -187,9 +194,11 @@ func TestRunEndsWithContext(t *testing.T) {
 		s.append(100, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
+		var begun atomic.Int64
 		times := map[int64]int{}
 		handle := func(_ context.Context, d *consume.Delivery) error {
-			time.Sleep(3 * time.Second)
+			begun.Add(1)
+			pass(3 * time.Second)
 			mu.Lock()
 			defer mu.Unlock()
 			times[d.Offset]++
@@ -199,29 +208,94 @@ func TestRunEndsWithContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(4 * time.Second)
+		s.until("the next two to be begun", func() bool { return begun.Load() == 4 })
 		if c.Err() != nil {
 			t.Errorf("while it runs: %v", c.Err())
 		}
-		begun := time.Now()
+		before := time.Now()
 		cancel()
 		<-c.Done()
 		if err := c.Err(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > 4*time.Second {
+		if took := time.Since(before); took > 4*time.Second {
 			t.Errorf("it takes %v to leave: what was not begun must not be waited for", took)
 		}
 		if len(times) != 4 {
 			t.Errorf("%d messages are done, want those that were begun", len(times))
 		}
 		rest := s.consume(s.connect("", ""), handle, consume.WithConcurrency(50))
-		time.Sleep(20 * time.Second)
+		s.until("all to be begun", func() bool { return begun.Load() >= 100 })
+		pass(5 * time.Second) // and no more
 		s.close(rest)
 		for i := range int64(100) {
 			if times[i] != 1 {
 				t.Errorf("message %d was done %d times", i, times[i])
 			}
+		}
+		_ = s.engine.Close()
+	})
+}
+
+// TestRunOptions: messages of one key come one after the other, each with a deadline and what
+// WithContext adds; what is filtered out is settled unseen, and who has left counts for its grace.
+func TestRunOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		type offset struct{}
+		var mu sync.Mutex
+		busy, last := map[string]bool{}, map[string]int64{}
+		most, done := 0, 0
+		handle := func(ctx context.Context, d *consume.Delivery) error {
+			key := string(d.Key)
+			mu.Lock()
+			if busy[key] || last[key] > d.Offset || d.Offset%2 != 0 || ctx.Value(offset{}) != d.Offset {
+				t.Errorf("message %d of key %s (busy %v, after %d), context of %v", d.Offset, key, busy[key], last[key], ctx.Value(offset{}))
+			}
+			busy[key], last[key] = true, d.Offset
+			most = max(most, len(busy))
+			mu.Unlock()
+			began := time.Now()
+			<-ctx.Done()
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("the context ends after %s (%v)", took, ctx.Err())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			delete(busy, key)
+			done++
+			return nil
+		}
+		lc := s.connect("", "e1")
+		p := consume.NewProducer(s.engine, lc)
+		for i := range 40 {
+			if err := p.Send(t.Context(), consume.Outgoing{Topic: "orders", Key: fmt.Append(nil, i/2%8)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := s.consume(lc, handle, consume.WithKeyOrder(), consume.WithConcurrency(5), consume.WithDeadline(time.Second), consume.WithGrace(time.Minute),
+			consume.WithFilter(func(m *consume.Message) bool { return m.Offset%2 == 0 }),
+			consume.WithContext(func(ctx context.Context, d *consume.Delivery) context.Context {
+				return context.WithValue(ctx, offset{}, d.Offset)
+			}))
+		s.until("those that are wanted", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return done >= 20
+		})
+		s.close(c)
+		if done != 20 || most < 2 || most > 5 {
+			t.Errorf("%d messages are done, %d at once", done, most)
+		}
+		if n := s.registry.Note("billing", consume.Partition{Topic: "orders"}, consume.Main); n.Note.Pos != 40 || len(n.Note.Left) != 0 {
+			t.Errorf("what is settled: %+v, want all", n.Note)
+		}
+		if m := s.registry.View("billing").Members; len(m) != 1 || m[0].Session != "" || m[0].ID != c.Member() {
+			t.Errorf("members in the grace: %+v", m)
+		}
+		pass(time.Minute)
+		if m := s.registry.View("billing").Members; len(m) != 0 {
+			t.Errorf("members after the grace: %+v", m)
 		}
 		_ = s.engine.Close()
 	})

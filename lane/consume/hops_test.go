@@ -58,28 +58,31 @@ func TestHops(t *testing.T) {
 		base, green := s.connect("", "e1"), s.connect("green", "e2")
 		all := consume.HopsConfig{Share: 1, Service: "billing"}
 		h1, h2 := s.newHops(base, all), s.newHops(green, all)
+		var failed, settled atomic.Int64
 		handle := func(_ context.Context, d *consume.Delivery) error {
 			switch {
 			case string(d.Value) == "bad":
+				failed.Add(1)
 				return errors.New("cannot work on this")
 			case string(d.Value) == "later" && !d.Redelivered:
 				return consume.ErrReturn
 			}
+			settled.Add(1)
 			return nil
 		}
 		retries := consume.WithRetries(time.Second, time.Minute)
 		c1 := s.consume(base, handle, retries, consume.WithHops(h1))
 		c2 := s.consume(green, handle, retries, consume.WithHops(h2))
-		time.Sleep(100 * time.Millisecond)
+		s.untilRun("green", "green")
 		p := consume.NewProducer(s.engine, base, consume.RecordHops(h1))
 		for _, value := range []string{"good", "bad", "later"} {
 			if err := p.Send(lane.With(t.Context(), "green"), consume.Outgoing{Topic: "orders", Key: []byte("k-" + value), Value: []byte(value)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(30 * time.Second) // tried twice in the lane
+		s.until("two tries in the lane", func() bool { return failed.Load() == 2 && settled.Load() == 2 })
 		s.close(c2)
-		time.Sleep(2 * time.Minute)
+		s.until("the last one", func() bool { return failed.Load() == 3 })
 		s.close(c1)
 		for _, h := range []*consume.Hops{h1, h2} {
 			if err := h.Close(t.Context()); err != nil || h.Missing() != 0 {
@@ -149,14 +152,14 @@ func TestHopsShare(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var settled atomic.Int64
-			c := s.consume(lc, func(context.Context, *consume.Delivery) error { settled.Add(1); return nil }, consume.WithHops(some))
-			other, err := consume.Run(t.Context(), s.engine, s.connect("", "e2"), "orders", "mailing",
-				func(context.Context, *consume.Delivery) error { return nil }, consume.WithHops(more))
+			var handled atomic.Int64
+			handle := func(context.Context, *consume.Delivery) error { handled.Add(1); return nil }
+			c := s.consume(lc, handle, consume.WithHops(some))
+			other, err := consume.Run(t.Context(), s.engine, s.connect("", "e2"), "orders", "mailing", handle, consume.WithHops(more))
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Second)
+			s.until("both groups to have all", func() bool { return handled.Load() >= 2*n })
 			s.close(c)
 			s.close(other)
 			for _, h := range []*consume.Hops{some, more} {
@@ -192,26 +195,33 @@ func TestHopsShare(t *testing.T) {
 					t.Fatalf("message %s is in the share of 10 %%, and not in that of 20 %%", key)
 				}
 			}
-			if settled.Load() != n {
-				t.Errorf("%d were handled", settled.Load())
+			if handled.Load() != 2*n {
+				t.Errorf("%d were handled, want each in both groups", handled.Load())
 			}
 			_ = s.engine.Close()
 		})
 	}
 }
 
-// slow takes nothing while it is stuck.
+// slow takes no hops while it is stuck.
 type slow struct {
 	*consume.Memory
-	stuck atomic.Bool
+	stuck        atomic.Bool
+	tries, taken atomic.Int64 // to write hops
 }
 
 func (e *slow) Append(ctx context.Context, ms ...*consume.Message) error {
-	if e.stuck.Load() && ms[0].Partition.Topic == consume.HopsTopic {
+	if ms[0].Partition.Topic != consume.HopsTopic {
+		return e.Memory.Append(ctx, ms...)
+	}
+	e.tries.Add(1)
+	if e.stuck.Load() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return e.Memory.Append(ctx, ms...)
+	err := e.Memory.Append(ctx, ms...)
+	e.taken.Add(1)
+	return err
 }
 
 // TestHopsMissing: hops that the engine does not take keep nobody waiting, and are told to be
@@ -241,13 +251,13 @@ func TestHopsMissing(t *testing.T) {
 		}
 		e.stuck.Store(true)
 		send(1)
-		time.Sleep(time.Second) // that one is on its way
+		s.until("that one to be on its way", func() bool { return e.tries.Load() > 0 })
 		send(n)
 		if got := h.Missing(); got != n-queue {
 			t.Errorf("%d are missing, want %d", got, n-queue)
 		}
 		e.stuck.Store(false)
-		time.Sleep(10 * time.Second)
+		s.until("the queue to be written", func() bool { return e.taken.Load() == 2 })
 		send(1)
 		if err := h.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -267,18 +277,19 @@ func TestHopsMissing(t *testing.T) {
 			t.Errorf("%d are kept and %d told to be missing, want %d and %d", kept, missing, 1+queue+1, n-queue)
 		}
 
-		if h, err = consume.NewHops(e, lc, consume.HopsConfig{Share: 1}); err != nil {
+		if h, err = consume.NewHops(e, lc, consume.HopsConfig{Share: 1, Queue: 3}); err != nil {
 			t.Fatal(err)
 		}
 		p = consume.NewProducer(e, lc, consume.RecordHops(h))
 		e.stuck.Store(true)
-		send(3)
-		time.Sleep(time.Second)
+		tries := e.tries.Load()
+		send(5)
+		s.until("those to be on their way", func() bool { return e.tries.Load() > tries })
 		send(2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := h.Close(ctx); err == nil || !strings.Contains(err.Error(), "5 hops") {
-			t.Errorf("close without an engine: %v, want that five hops are lost", err)
+		if err := h.Close(ctx); err == nil || !strings.Contains(err.Error(), "7 hops") {
+			t.Errorf("close without an engine: %v, want that seven hops are lost", err)
 		}
 		_ = s.engine.Close()
 	})
@@ -292,7 +303,8 @@ func TestHopsOff(t *testing.T) {
 		lc := s.connect("", "e1")
 		off := s.newHops(lc, consume.HopsConfig{})
 		all := s.newHops(lc, consume.HopsConfig{Share: 1, Topic: "orders"})
-		for _, h := range []*consume.Hops{nil, off, all} {
+		var handled atomic.Int64
+		for i, h := range []*consume.Hops{nil, off, all} {
 			p := consume.NewProducer(s.engine, lc, consume.RecordHops(h))
 			if err := p.Send(t.Context(), consume.Outgoing{Topic: "orders"}); err != nil {
 				t.Fatal(err)
@@ -301,9 +313,10 @@ func TestHopsOff(t *testing.T) {
 				if (*consume.Headers)(&d.Headers).Values(consume.MessageHeader) != nil {
 					t.Error("the message is marked")
 				}
+				handled.Add(1)
 				return nil
 			}, consume.WithHops(h))
-			time.Sleep(5 * time.Second)
+			s.until("the message", func() bool { return handled.Load() == int64(i+1) })
 			s.close(c)
 			if err := h.Close(t.Context()); err != nil || h.Missing() != 0 {
 				t.Errorf("%v, %d missing", err, h.Missing())

@@ -180,7 +180,7 @@ func TestMemoryProcessCutOff(t *testing.T) {
 		if _, err := a.Records(ctx, "billing"); err == nil {
 			t.Error("records are read out of reach")
 		}
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		if id, left := a.Session(); id != "s1" || left != time.Second {
 			t.Errorf("after 6 s: %s for %s", id, left)
 		}
@@ -190,7 +190,7 @@ func TestMemoryProcessCutOff(t *testing.T) {
 		}
 		a.Cut()
 		begin := time.Now()
-		time.Sleep(8 * time.Second)
+		pass(8 * time.Second)
 		if id, left := a.Session(); id != "s1" || left != 0 {
 			t.Errorf("after 8 s: %s for %s", id, left)
 		}
@@ -203,7 +203,7 @@ func TestMemoryProcessCutOff(t *testing.T) {
 		}
 		// Cut off for longer than it trusts its lease, and back before it runs out.
 		a.Cut()
-		time.Sleep(8 * time.Second)
+		pass(8 * time.Second)
 		a.Mend()
 		if got, want := next(), "s2 s4 | "; got != want {
 			t.Errorf("got %q, want %q", got, want)

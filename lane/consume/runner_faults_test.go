@@ -110,7 +110,7 @@ func playSeed(t *testing.T, seed uint64) {
 	}
 	for range 60 {
 		p.step()
-		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		pass(time.Duration(rng.IntN(200)) * time.Millisecond)
 	}
 	p.settle()
 	p.verify()
@@ -160,7 +160,7 @@ func (p *play) step() {
 			w.access.LoseAnswers(1 + p.rng.IntN(3))
 		}
 	case 8:
-		time.Sleep(time.Duration(p.rng.IntN(15)) * time.Second)
+		pass(time.Duration(p.rng.IntN(15)) * time.Second)
 	default:
 		n := p.rng.IntN(30)
 		for range n {
@@ -226,7 +226,7 @@ func (p *play) settle() {
 			p.join(name, l)
 		}
 	}
-	time.Sleep(2 * time.Minute)
+	pass(2 * time.Minute) // also for what must not be handed out once more
 }
 
 // work is every consumer's handler.
@@ -255,7 +255,7 @@ func (p *play) work(w *player, d *consume.Delivery) error {
 		}
 	}
 	p.mu.Unlock()
-	time.Sleep(takes)
+	pass(takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy[place]--

@@ -2,6 +2,7 @@ package consume_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -50,6 +51,40 @@ func (s *stage) append(n int, color lane.Name) {
 	}
 }
 
+// pass lets time pass in a bubble: as long as somebody works, and long enough for what must
+// not happen to happen. What is to happen is waited for by until.
+func pass(d time.Duration) { time.Sleep(d) }
+
+// until waits, in a bubble, until something has come about.
+func (s *stage) until(what string, done func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(5 * time.Minute); !done(); pass(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+// untilRun waits until a lane runs the cursors of colors in all partitions.
+func (s *stage) untilRun(in lane.Name, colors ...lane.Name) {
+	s.t.Helper()
+	partitions, err := s.engine.Partitions(s.t.Context(), "orders")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.until(fmt.Sprintf("%q to run %q", in, colors), func() bool {
+		run := 0
+		for _, r := range s.registry.Records("billing") {
+			for _, c := range colors {
+				if h, _ := r.Record.Holder(c); r.Partition.Topic == "orders" && !h.None() && h.Lane == in {
+					run++
+				}
+			}
+		}
+		return run == int(partitions)*len(colors)
+	})
+}
+
 // process is one consumer that can be stopped.
 type process struct {
 	access *consume.MemoryProcess
@@ -73,7 +108,10 @@ func (s *stage) startWith(name string, in lane.Name, o consume.Options) *process
 	p := &process{access: s.registry.Connect(), done: make(chan error, 1)}
 	o.Config.Group = "billing"
 	o.Config.Topics = []consume.Topic{{Name: "orders", Retry: "orders-retry", Dead: "orders-dead", Partitions: 64}}
-	o.Source, o.Topics, o.Registry = s.engine, s.engine, p.access
+	o.Registry = p.access
+	if o.Source == nil {
+		o.Source, o.Topics = s.engine, s.engine
+	}
 	o.Members = []consume.Member{{ID: name, Lane: in, Topics: []string{"orders"}}}
 	r, err := consume.NewRunner(o)
 	if err != nil {
@@ -105,6 +143,16 @@ func (s *stage) counts() (byWhom map[string]int, twice int) {
 	return byWhom, twice
 }
 
+// untilGiven waits until n messages have been handed out.
+func (s *stage) untilGiven(n int) {
+	s.t.Helper()
+	s.until(fmt.Sprintf("%d messages", n), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.given) >= n
+	})
+}
+
 func ok(context.Context, *consume.Delivery) error { return nil }
 
 // TestRunnerLane: a lane gets its messages while it is there, and what it has not read goes to
@@ -115,7 +163,7 @@ func TestRunnerLane(t *testing.T) {
 		e1 := s.start("e1", "", ok)
 		s.append(100, "")
 		s.append(100, "green") // nobody knows the lane yet
-		time.Sleep(time.Second)
+		s.untilGiven(200)
 		if err := s.registry.CreateLane("green", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -123,21 +171,24 @@ func TestRunnerLane(t *testing.T) {
 			if got := lane.From(ctx); got != "green" || got != d.Color {
 				t.Errorf("the handler's color is %q, the message's %q", got, d.Color)
 			}
-			time.Sleep(50 * time.Millisecond)
+			pass(50 * time.Millisecond)
 			return nil
 		}
 		e2 := s.start("e2", "green", slow)
-		time.Sleep(time.Second)
+		s.untilRun("green", "green")
 		s.append(2000, "green")
 		s.append(500, "")
-		time.Sleep(500 * time.Millisecond)
+		s.until("the lane to be in the middle of it", func() bool {
+			by, _ := s.counts()
+			return by["e2"] >= 200
+		})
 		e2.stop(t)
-		time.Sleep(5 * time.Second)
+		s.untilGiven(2700)
+		pass(5 * time.Second) // and no more
 		by, twice := s.counts()
 		if by["e1"]+by["e2"] != 2700 || by["e2"] == 0 || by["e1"] < 700 || twice != 0 {
 			t.Errorf("by whom: %v, twice: %d", by, twice)
 		}
-		time.Sleep(5 * time.Second)
 		for _, r := range s.registry.Records("billing") {
 			if r.Record.Main.None() || len(r.Record.Colors) != 0 {
 				t.Errorf("%s: %+v", r.Partition, r.Record)
@@ -165,14 +216,20 @@ func TestRunnerRetries(t *testing.T) {
 			return fmt.Errorf("attempt %d", d.Attempt)
 		}
 		p := s.startWith("e1", "", o)
-		time.Sleep(time.Second)
 		s.append(1, "green")
-		time.Sleep(20 * time.Second)
+		dead := func() (consume.Batch, error) {
+			return s.engine.Peek(consume.Partition{Topic: "orders-dead"}, 0, consume.Filter{All: true}, 10)
+		}
+		s.until("a dead letter", func() bool {
+			b, _ := dead()
+			return len(b.Messages) > 0
+		})
+		pass(10 * time.Second) // and no more
 		p.stop(t)
 		if want := []string{"orders#0", "orders-retry#1", "orders-retry#2"}; !slices.Equal(got, want) {
 			t.Errorf("handed out as %v, want %v", got, want)
 		}
-		b, err := s.engine.Peek(consume.Partition{Topic: "orders-dead"}, 0, consume.Filter{All: true}, 10)
+		b, err := dead()
 		if err != nil || len(b.Messages) != 1 {
 			t.Fatalf("dead letters: %+v, %v", b, err)
 		}
@@ -192,7 +249,7 @@ func TestRunnerBatches(t *testing.T) {
 		seen := map[lane.Name]int{}
 		biggest := 0
 		o := consume.Options{Batch: 10, HandleBatch: func(ctx context.Context, ds []*consume.Delivery) error {
-			time.Sleep(10 * time.Millisecond)
+			pass(10 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			biggest = max(biggest, len(ds))
@@ -210,7 +267,12 @@ func TestRunnerBatches(t *testing.T) {
 			s.append(1, "red")
 		}
 		p := s.startWith("e1", "", o)
-		time.Sleep(5 * time.Second)
+		s.until("all of them", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return seen[""]+seen["red"] >= 100
+		})
+		pass(time.Second) // and no more
 		p.stop(t)
 		if seen[""] != 50 || seen["red"] != 50 || biggest < 2 {
 			t.Errorf("seen %v, biggest batch %d", seen, biggest)
@@ -235,22 +297,35 @@ func TestRunnerCutOff(t *testing.T) {
 				return nil
 			}
 			p := s.startWith("e1", "", o)
+			handed := func() int {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(times)
+			}
 			s.append(10, "")
-			time.Sleep(2 * time.Second)
+			s.until("the first ten", func() bool { return handed() >= 10 })
 			p.access.Cut()
-			time.Sleep(time.Minute)
+			pass(time.Minute) // its session ends
 			s.append(10, "")
-			time.Sleep(5 * time.Second)
-			mu.Lock()
-			during := len(times)
-			mu.Unlock()
+			pass(5 * time.Second) // also for what must not be handed out
+			during := handed()
 			if want := map[consume.LossPolicy]int{consume.LossContinue: 20, consume.LossHold: 10}[loss]; during != want {
 				t.Errorf("policy %d: %d messages while cut off, want %d", loss, during, want)
 			}
 			p.access.Mend()
-			time.Sleep(5 * time.Second)
+			s.until("its new session to read on", func() bool {
+				id, _ := p.access.Session()
+				mains := 0
+				for _, r := range s.registry.Records("billing") {
+					if r.Partition.Topic == "orders" && r.Record.Main.Session == id {
+						mains++
+					}
+				}
+				return mains == 2
+			})
 			s.append(10, "")
-			time.Sleep(5 * time.Second)
+			s.until("all of them", func() bool { return handed() >= 30 })
+			pass(5 * time.Second) // and none once more
 			p.stop(t)
 			for m, n := range times {
 				if n != 1 {
@@ -263,6 +338,70 @@ func TestRunnerCutOff(t *testing.T) {
 			_ = s.engine.Close()
 		})
 	}
+}
+
+// away is an engine that is not there for the next n questions about partitions.
+type away struct {
+	*consume.Memory
+	mu   sync.Mutex
+	n    int
+	last time.Time     // that it was away
+	gap  time.Duration // until it was asked again
+	made map[string]int
+}
+
+func (e *away) Partitions(ctx context.Context, topic string) (int32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case topic != "orders":
+	case e.n > 0:
+		e.n--
+		e.last = time.Now()
+		return 0, errors.New("it is away")
+	case e.gap == 0:
+		e.gap = time.Since(e.last)
+	}
+	return e.Memory.Partitions(ctx, topic)
+}
+
+func (e *away) Ensure(ctx context.Context, t consume.TopicSpec) error {
+	e.mu.Lock()
+	e.made[t.Name]++
+	e.mu.Unlock()
+	return e.Memory.Ensure(ctx, t)
+}
+
+func (e *away) leave(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.n, e.gap = n, 0
+}
+
+// TestRunnerCounts: partitions that are added are found. An engine that was away is asked again
+// at once, whatever was before, and topics for what failed are made once.
+func TestRunnerCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		e := &away{Memory: s.engine, made: map[string]int{}}
+		e.leave(10)
+		p := s.startWith("e1", "", consume.Options{Handle: ok, Source: e, Topics: e})
+		s.untilRun("", consume.Main)
+		pass(time.Minute)
+		e.leave(1)
+		if err := s.engine.Grow(t.Context(), "orders", 3); err != nil {
+			t.Fatal(err)
+		}
+		s.untilRun("", consume.Main)
+		p.stop(t)
+		if e.gap > 100*time.Millisecond {
+			t.Errorf("the engine is asked again after %s", e.gap)
+		}
+		if e.made["orders-retry"] != 1 || e.made["orders-dead"] != 1 {
+			t.Errorf("topics are made: %v, want each once", e.made)
+		}
+		_ = s.engine.Close()
+	})
 }
 
 // TestRunnerSeeds: lanes and processes come and go at random; nothing is lost, and nothing is
@@ -294,7 +433,7 @@ func runSeed(t *testing.T, seed uint64) {
 		}
 	}
 	work := func(context.Context, *consume.Delivery) error {
-		time.Sleep(time.Duration(seed%7) * 10 * time.Millisecond)
+		pass(time.Duration(seed%7) * 10 * time.Millisecond)
 		return nil
 	}
 	running := map[string]*process{}
@@ -313,14 +452,15 @@ func runSeed(t *testing.T, seed uint64) {
 			p.stop(t)
 			delete(running, name)
 		}
-		time.Sleep(time.Duration(rng.IntN(100+step)) * time.Millisecond)
+		pass(time.Duration(rng.IntN(100+step)) * time.Millisecond)
 	}
 	for _, l := range lanes {
 		if name := fmt.Sprintf("%s.0", l); running[name] == nil {
 			running[name] = s.start(name, l, work)
 		}
 	}
-	time.Sleep(30 * time.Second)
+	s.untilGiven(appended)
+	pass(5 * time.Second) // and none once more
 	by, twice := s.counts()
 	total := 0
 	for _, n := range by {

@@ -30,10 +30,11 @@ func TestOneReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		src := &meter{Source: s.engine}
-		var members []consume.Member
-		members = append(members, consume.Member{ID: "base", Topics: []string{"orders"}})
+		members := []consume.Member{{ID: "base", Topics: []string{"orders"}}}
+		var lanes []lane.Name
 		for i := range 20 {
 			l := lane.Name(fmt.Sprintf("lane%d", i))
+			lanes = append(lanes, l)
 			if err := s.registry.CreateLane(l, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -41,12 +42,13 @@ func TestOneReader(t *testing.T) {
 		}
 		stuck := make(chan struct{})
 		var hold atomic.Bool
-		var handled, colored atomic.Int64
+		var handled, colored, blocked atomic.Int64
 		o := consume.Options{
 			Config: consume.Config{Group: "billing", Topics: []consume.Topic{{Name: "orders", Partitions: 1}}, Window: 50},
 			Source: src, Registry: s.registry.Connect(), Members: members,
 			Handle: func(_ context.Context, d *consume.Delivery) error {
 				if d.Color == "" && hold.Load() {
+					blocked.Add(1)
 					<-stuck
 				}
 				handled.Add(1)
@@ -63,13 +65,16 @@ func TestOneReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
-		time.Sleep(2 * time.Second)
+		for _, l := range lanes {
+			s.untilRun(l, l)
+		}
 		for i := range 500 {
 			s.append(8, "")
-			s.append(1, lane.Name(fmt.Sprintf("lane%d", i%20)))
-			time.Sleep(time.Millisecond)
+			s.append(1, lanes[i%len(lanes)])
+			pass(time.Millisecond)
 		}
-		time.Sleep(3 * time.Second)
+		s.until("all to be handled", func() bool { return handled.Load() >= 4500 })
+		pass(time.Second) // and no more
 		if handled.Load() != 4500 {
 			t.Fatalf("%d handled", handled.Load())
 		}
@@ -78,10 +83,11 @@ func TestOneReader(t *testing.T) {
 		}
 		hold.Store(true)
 		s.append(200, "")
-		time.Sleep(time.Second)
+		s.until("main to be stuck", func() bool { return blocked.Load() == 16 })
+		synctest.Wait() // its window is full
 		before := colored.Load()
 		s.append(10, "lane3")
-		time.Sleep(200 * time.Millisecond)
+		pass(200 * time.Millisecond) // is long enough
 		if got := colored.Load() - before; got != 10 {
 			t.Errorf("beside a main cursor that is stuck %d of 10 colored messages were handed out", got)
 		}
@@ -98,12 +104,17 @@ func TestOneReader(t *testing.T) {
 // busy.
 type held struct {
 	consume.Source
-	on   atomic.Bool
-	free chan struct{}
+	on            atomic.Bool
+	free          chan struct{}
+	waits, colors atomic.Int64 // reads of everything that wait, and reads of colors so far
 }
 
 func (h *held) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
-	if f.All && h.on.Load() {
+	switch {
+	case !f.All:
+		h.colors.Add(1)
+	case h.on.Load() && p.Topic == "orders":
+		h.waits.Add(1)
 		<-h.free
 	}
 	return h.Source.Read(ctx, p, from, f, most)
@@ -138,19 +149,30 @@ func TestStaleTail(t *testing.T) {
 			<-ctx.Done()
 			return consume.ErrReturn
 		})
-		time.Sleep(time.Second)
+		s.untilRun("green", "green")
+		passed := func(cursor lane.Name, end int64) {
+			t.Helper()
+			s.until(fmt.Sprintf("%q to pass %d", cursor, end), func() bool {
+				n := s.registry.Note("billing", consume.Partition{Topic: "orders"}, cursor)
+				return n.Note != nil && n.Note.Pos == end
+			})
+		}
 		s.append(100, "green")
-		time.Sleep(time.Second)
+		passed("green", 100)
+		passed(consume.Main, 100)
 		src.on.Store(true)
-		time.Sleep(2 * time.Second) // main's read ends, the next one is held
+		s.until("main's next read to be held", func() bool { return src.waits.Load() > 0 })
 		s.append(100, "green")
-		time.Sleep(time.Second)
+		passed("green", 200)
+		before := src.colors.Load()
 		e2.stop(t)
-		time.Sleep(time.Second)
+		s.untilRun("", "green")
+		s.until("the color to be read from the engine", func() bool { return src.colors.Load() > before })
 		close(src.free)
-		time.Sleep(10 * time.Second)
+		s.until("all 200 messages to come to the baseline", func() bool { return got.Load() >= 200 })
+		pass(time.Second) // and no more
 		if n := got.Load(); n != 200 {
-			t.Errorf("%d of the 200 messages of the lane that went came to the baseline", n)
+			t.Errorf("the 200 messages of the lane that went came to the baseline %d times", n)
 		}
 		cancel()
 		if err := <-done; err != nil {
