@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	caddyVersion = "unknown"
+	caddyVersion = "v2.11.9"
 	connections  = 64
 	body         = 200              // bytes of an answer
 	patience     = 30 * time.Second // for anything to be ready
