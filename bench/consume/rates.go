@@ -34,12 +34,7 @@ func rates(ctx context.Context, w *world) (bool, error) {
 		return w.pull(ctx, topic, fmt.Sprintf("turn-%d", turns.Add(1)))
 	}}
 	single := &kind{name: "consume.Runner, Handle", turn: func(ctx context.Context) (cost, error) {
-		return w.runner(ctx, topic, w.messages, nil, func(c *counter) consume.Options {
-			return consume.Options{Handle: func(context.Context, *consume.Delivery) error {
-				c.add()
-				return nil
-			}}
-		})
+		return w.runner(ctx, topic, w.messages, nil, handle)
 	}}
 	batches := &kind{name: "consume.Runner, HandleBatch", turn: func(ctx context.Context) (cost, error) {
 		return w.runner(ctx, topic, w.messages, nil, func(c *counter) consume.Options {
