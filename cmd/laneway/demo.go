@@ -164,7 +164,7 @@ func (a *app) showDemo(ctx context.Context, s *demoStage, routes []demo.Route) e
 	}
 	faults := judge(routes)
 	if len(faults) == 0 {
-		trials, err := s.messages(ctx, a.apiAt(s.server.control))
+		trials, err := s.messages(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.showLogs()

@@ -119,9 +119,7 @@ func (s *demoStage) ends(ctx context.Context, route demo.Route) bool {
 	if n := len(route.Visits); n > 0 {
 		node = route.Visits[n-1].Instance
 	}
-	api := s.server.api()
-	defer func() { _ = api.Close() }()
-	sessions, _, err := laneclient.ListAll[laneclient.Session](ctx, api, laneclient.ListOptions{})
+	sessions, _, err := laneclient.ListAll[laneclient.Session](ctx, s.server.api, laneclient.ListOptions{})
 	if err != nil {
 		return false
 	}

@@ -32,7 +32,6 @@ const (
 // demoMail is what sends the demo's messages and is told who got them.
 type demoMail struct {
 	stage    *demoStage
-	api      *api
 	engine   engine
 	producer *consume.Producer
 	receipts *demo.Receipts
@@ -43,8 +42,8 @@ type demoMail struct {
 
 // messages has E2 join the lane and leave it in each way, with messages unread, and tells
 // what became of them.
-func (s *demoStage) messages(ctx context.Context, api *api) (trials []*demo.Trial, err error) {
-	m := &demoMail{stage: s, api: api}
+func (s *demoStage) messages(ctx context.Context) (trials []*demo.Trial, err error) {
+	m := &demoMail{stage: s}
 	if m.engine, err = openEngine(ctx, engineAt{engineConfig: engineConfig{Name: defaultEngine, URL: s.server.engine}}); err != nil {
 		return nil, err
 	}
@@ -146,7 +145,7 @@ const demoStoodStill = "this machine stood still for so long that a lease ran ou
 
 // sessions are those of the group's consumers, by lane.
 func (m *demoMail) sessions(ctx context.Context) (map[string]string, error) {
-	members, err := list[laneclient.Member](ctx, m.api, laneclient.ListOptions{Group: demo.Group})
+	members, err := list[laneclient.Member](ctx, m.stage.server.api, laneclient.ListOptions{Group: demo.Group})
 	out := map[string]string{}
 	for _, one := range members {
 		out[one.Lane] = one.Session
@@ -238,7 +237,7 @@ type demoPosition struct {
 func (m *demoMail) positions(ctx context.Context) (demoPositions, error) {
 	out := demoPositions{}
 	for i := range demo.TopicPartitions {
-		c, err := laneclient.Get[laneclient.Cursor](ctx, m.api, laneclient.CursorName(defaultEngine, demo.Group, demo.Topic, i))
+		c, err := laneclient.Get[laneclient.Cursor](ctx, m.stage.server.api, laneclient.CursorName(defaultEngine, demo.Group, demo.Topic, i))
 		if laneclient.IsNotFound(err) {
 			continue
 		}

@@ -31,6 +31,7 @@ var errServerEnded = errors.New("control plane and gateway have ended")
 // demoServer is a `laneway server` in a process of its own.
 type demoServer struct {
 	control string // URL
+	api     *api   // of the control plane; nil until it is ready
 	gateway string // host:port of the edge
 	engine  string // address of the message engine
 	outside bool   // the engine is none of this server
@@ -113,6 +114,7 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 				return fmt.Errorf("read the server's addresses: %w", err)
 			}
 			s.control, s.gateway = "http://"+addrs.Control, addrs.Gateway
+			s.api = &api{laneclient.NewAPI(laneclient.Config{Control: []string{s.control}})}
 			return nil
 		}
 		select {
@@ -125,16 +127,9 @@ func (s *demoServer) await(ctx context.Context, file string) error {
 	}
 }
 
-// api calls the server's control plane.
-func (s *demoServer) api() *laneclient.API {
-	return laneclient.NewAPI(laneclient.Config{Control: []string{s.control}})
-}
-
 // findEngine asks the server where its message engine is.
 func (s *demoServer) findEngine(ctx context.Context) (err error) {
-	api := s.api()
-	defer func() { _ = api.Close() }()
-	if s.engine, err = api.Engine(ctx, defaultEngine); err != nil {
+	if s.engine, err = s.api.Engine(ctx, defaultEngine); err != nil {
 		return fmt.Errorf("the message engine cannot be used: %w", err)
 	}
 	return nil
@@ -160,6 +155,9 @@ func (s *demoServer) clear() error {
 // stop asks the server to end, kills it where that takes too long, and returns
 // when it is gone.
 func (s *demoServer) stop() {
+	if s.api != nil {
+		_ = s.api.Close()
+	}
 	_ = s.process.Signal(syscall.SIGTERM) // it may be gone already
 	deadline := time.AfterFunc(demoServerStop, func() { _ = s.process.Kill() })
 	defer deadline.Stop()

@@ -173,12 +173,10 @@ func (s *demoStage) registered(ctx context.Context, batch []*demoActor) error {
 
 // joined waits until a consumer is a member of its group.
 func (s *demoStage) joined(ctx context.Context, actor *demoActor) error {
-	api := s.server.api()
-	defer func() { _ = api.Close() }()
 	tick := time.NewTicker(demoEntryRetry)
 	defer tick.Stop()
 	for {
-		members, _, err := laneclient.ListAll[laneclient.Member](ctx, api, laneclient.ListOptions{Group: demo.Group})
+		members, _, err := laneclient.ListAll[laneclient.Member](ctx, s.server.api, laneclient.ListOptions{Group: demo.Group})
 		if slices.ContainsFunc(members, func(m laneclient.Member) bool {
 			return m.Session != "" && m.Lane == string(actor.Lane)
 		}) {
@@ -306,8 +304,7 @@ func (s *demoStage) send(ctx context.Context, color lane.Name) (demo.Route, erro
 func (s *demoStage) explain(ctx context.Context, route *demo.Route) error {
 	var why laneclient.Explanation
 	question := laneclient.HTTPRequest{Host: demoHost(route.Color), Path: "/", Method: http.MethodGet}
-	api := s.server.api()
-	if err := api.Do(ctx, http.MethodPost, "/v1/explain/http", question, &why); err != nil {
+	if err := s.server.api.Do(ctx, http.MethodPost, "/v1/explain/http", question, &why); err != nil {
 		return fmt.Errorf("ask why %s got the request: %w", route.Visits[0].Instance, err)
 	}
 	served := func(i laneclient.Instance) bool { return i.Name == route.Visits[0].Instance }
