@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -239,20 +240,23 @@ func (s *server) runService(t *testing.T, mode string, env []string, flags ...st
 	return startProcess(t, append(env, serviceMode+"="+mode), append(args, "--", os.Args[0])...)
 }
 
+// ofService are the objects of a kind that a service has in the registry.
+func ofService[T laneclient.Object](t *testing.T, s *server, service string) []T {
+	t.Helper()
+	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}})
+	defer func() { _ = api.Close() }()
+	objects, _, err := laneclient.ListAll[T](t.Context(), api, laneclient.ListOptions{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
 // instances are those of a service, by name.
 func (s *server) instances(t *testing.T, service string) map[string]laneclient.Instance {
 	t.Helper()
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}})
-	var list laneclient.List
-	if err := api.Do(t.Context(), http.MethodGet, "/v1/instances?service="+service, nil, &list); err != nil {
-		t.Fatal(err)
-	}
 	out := map[string]laneclient.Instance{}
-	for _, raw := range list.Items {
-		var i laneclient.Instance
-		if err := json.Unmarshal(raw, &i); err != nil {
-			t.Fatal(err)
-		}
+	for _, i := range ofService[laneclient.Instance](t, s, service) {
 		out[i.Name] = i
 	}
 	return out
@@ -261,22 +265,9 @@ func (s *server) instances(t *testing.T, service string) map[string]laneclient.I
 // sessions are those of an instance.
 func (s *server) sessions(t *testing.T, service, name string) []laneclient.Session {
 	t.Helper()
-	api := laneclient.NewAPI(laneclient.Config{Control: []string{s.url()}})
-	var list laneclient.List
-	if err := api.Do(t.Context(), http.MethodGet, "/v1/sessions?service="+service, nil, &list); err != nil {
-		t.Fatal(err)
-	}
-	var out []laneclient.Session
-	for _, raw := range list.Items {
-		var one laneclient.Session
-		if err := json.Unmarshal(raw, &one); err != nil {
-			t.Fatal(err)
-		}
-		if one.Instance == service+"/"+name {
-			out = append(out, one)
-		}
-	}
-	return out
+	return slices.DeleteFunc(ofService[laneclient.Session](t, s, service), func(one laneclient.Session) bool {
+		return one.Instance != service+"/"+name
+	})
 }
 
 // registered waits until an instance is in the registry.
