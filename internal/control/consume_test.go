@@ -529,11 +529,7 @@ func TestProgressFollowsRecords(t *testing.T) {
 // no tombstone where somebody lives, and one where nobody does.
 func TestJoinAndLeaveAtOnce(t *testing.T) {
 	t.Parallel()
-	s := mem.New()
-	defer s.Close()
-	replicas := []*replica{startOver(t, s, control.Config{}), startOver(t, s, control.Config{})}
-	defer replicas[0].stop()
-	defer replicas[1].stop()
+	replicas := startTwo(t)
 	r := replicas[0]
 	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
 	session := r.session(`{"ttl":"5m"}`)
@@ -598,11 +594,7 @@ func TestJoinAndLeaveAtOnce(t *testing.T) {
 // none of what belongs to a group that has the name after it is taken.
 func TestGroupGoesWhole(t *testing.T) {
 	t.Parallel()
-	s := mem.New()
-	defer s.Close()
-	replicas := []*replica{startOver(t, s, control.Config{}), startOver(t, s, control.Config{})}
-	defer replicas[0].stop()
-	defer replicas[1].stop()
+	replicas := startTwo(t)
 	r := replicas[0]
 	session := r.session(`{"ttl":"5m"}`)
 	in := []string{laneclient.SessionHeader, session.Name}
@@ -630,7 +622,7 @@ func TestGroupGoesWhole(t *testing.T) {
 			r.must(http.StatusNoContent, nil, "DELETE", "/v1/groups/billing", nil)
 		}
 		for _, family := range []string{"notes/", "cursors/", "members/", "membership/", "groups/"} {
-			if kvs, _, err := s.List(t.Context(), "laneway/"+family, "", 0); err != nil || len(kvs) > 0 {
+			if kvs, _, err := r.store.List(t.Context(), "laneway/"+family, "", 0); err != nil || len(kvs) > 0 {
 				t.Fatalf("round %d: of %s there are left %+v, %v", round, family, kvs, err)
 			}
 		}

@@ -73,6 +73,14 @@ func start(t *testing.T) *replica {
 	return r
 }
 
+// startTwo runs two replicas over one store until the test ends.
+func startTwo(t *testing.T) []*replica {
+	t.Helper()
+	s := mem.New()
+	t.Cleanup(func() { _ = s.Close() }) // when they have stopped
+	return []*replica{startOver(t, s, control.Config{}), startOver(t, s, control.Config{})}
+}
+
 // startOver runs a replica over a store that others may use.
 func startOver(t *testing.T, s store.Store, cfg control.Config) *replica {
 	t.Helper()
