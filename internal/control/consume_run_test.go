@@ -164,13 +164,6 @@ func (p *plant) awaitOf(name string, n int) {
 	})
 }
 
-// pass lets time pass that stands for no event: what must not happen has the time to, or
-// leases run out.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // TestConsumeThrough: a lane gets its messages while it is there; what it has not read when it
 // leaves goes to the baseline, each message once.
 func TestConsumeThrough(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/laneway-dev/laneway/internal/control"
@@ -26,12 +25,11 @@ func TestSessionExpires(t *testing.T) {
 		}
 		r.must(http.StatusCreated, nil, "PUT", "/v1/instances/order/a", instanceBody("", "127.0.0.1:1"), laneclient.SessionHeader, s.Name)
 		for range 10 {
-			time.Sleep(8 * time.Second)
+			pass(8 * time.Second)
 			r.renew(http.StatusOK, s.Name, 0)
 		}
 		r.must(http.StatusOK, nil, "GET", "/v1/instances/order/a", nil)
-		time.Sleep(13 * time.Second)
-		synctest.Wait()
+		pass(13 * time.Second)
 		r.refuse(http.StatusNotFound, "GET", "/v1/instances/order/a", nil)
 		r.refuse(http.StatusNotFound, "GET", "/v1/sessions/"+s.Name, nil)
 		if p := r.renew(http.StatusNotFound, s.Name, 0).problem(t); p.Type != laneclient.ProblemSessionGone {
@@ -93,10 +91,10 @@ func TestStaleViewIsNotRenewed(t *testing.T) {
 		reached := renewed.Revision
 		for range 6 { // nothing happens: a view does not age by itself
 			r.renew(http.StatusOK, s.Name, reached)
-			time.Sleep(3 * time.Second)
+			pass(3 * time.Second)
 		}
 		r.must(http.StatusCreated, nil, "POST", "/v1/lanes", `{"name":"green"}`)
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		r.renew(http.StatusOK, s.Name, reached)
 		var st laneclient.Status
 		r.must(http.StatusOK, &st, "GET", "/v1/status", nil)
@@ -108,11 +106,11 @@ func TestStaleViewIsNotRenewed(t *testing.T) {
 		if shown.Reached != reached {
 			t.Errorf("reached is shown as %d, was told %d", shown.Reached, reached)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if p := r.renew(http.StatusConflict, s.Name, reached).problem(t); p.Type != laneclient.ProblemStaleView {
 			t.Errorf("%+v", p)
 		}
-		time.Sleep(8 * time.Second)
+		pass(8 * time.Second)
 		r.renew(http.StatusNotFound, s.Name, reached) // not renewed: it ended
 	})
 }

@@ -94,8 +94,7 @@ func TestUnreadWatchesAreCutOff(t *testing.T) {
 			for range w.lines { // it reads on
 			}
 		}()
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
+		pass(11 * time.Second)
 		if n := openWatches(r); n != 1 {
 			t.Errorf("%d watches are open after the deadline for a write, want the one that is read", n)
 		}
