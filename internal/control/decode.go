@@ -235,7 +235,7 @@ func checkScalar(tok json.Token, t reflect.Type, path string, f *faults) {
 		f.add(path, "want %s", typeWords(t))
 		return
 	}
-	if u, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(t)); ok {
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(t)); ok && isNumber {
 		if err := u.UnmarshalJSON([]byte(number)); err != nil {
 			f.add(path, "%s", err.Error())
 		}
