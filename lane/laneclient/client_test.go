@@ -67,6 +67,12 @@ func within(t *testing.T, d time.Duration, what string, cond func() bool) time.D
 	}
 }
 
+// pass lets the bubble's time pass, where that is what happens to the code under test.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func reason(d lane.Directory, service, color string) lane.Reason {
 	return lane.Pick(d.Snapshot(), service, lane.Name(color), lane.HTTP).Reason
 }
@@ -100,7 +106,7 @@ func TestRegistersAndLeaves(t *testing.T) {
 		if lc.Process() != "green" {
 			t.Errorf("process is of lane %q", lc.Process())
 		}
-		time.Sleep(time.Minute) // it is renewed
+		pass(time.Minute) // it is renewed
 		if got := c.Sessions(); !slices.Equal(got, []string{s.Session}) {
 			t.Errorf("sessions are %v, want the first one alone, %s", got, s.Session)
 		}
@@ -347,7 +353,7 @@ func TestNeedDuringOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Stop()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if err := lc.Need(t.Context(), "order"); err != nil {
 			t.Errorf("an older picture is at hand: %v", err)
 		}
@@ -398,9 +404,8 @@ func TestUsedKeepsALane(t *testing.T) {
 			lc.Used("nobody")
 			lc.Used("")
 			lc.Used("NOT A LANE")
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
-		synctest.Wait()
 		if s := lc.View().Lanes.Get("green").State; s != "ready" {
 			t.Errorf("lane green is %s: it is in use", s)
 		}
@@ -474,7 +479,7 @@ func TestSubscribe(t *testing.T) {
 		if calls != 1 {
 			t.Errorf("%d calls for one change", calls)
 		}
-		time.Sleep(10 * time.Second) // revisions are reported; nothing changes
+		pass(10 * time.Second) // revisions are reported; nothing changes
 		if calls != 1 {
 			t.Errorf("%d calls, though nothing has changed", calls)
 		}

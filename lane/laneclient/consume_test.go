@@ -366,12 +366,6 @@ func (r *renewals) set(fail bool, delay time.Duration) {
 	r.fail, r.delay = fail, delay
 }
 
-// pass lets the bubble's time pass, where that is what happens to the code under test.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // TestSessionIsSpent: a session of which nothing remained is not given again, though its
 // renewal succeeds after all, whether anybody has looked meanwhile or not. It is ended before
 // another one is given, and the instance goes over from the one to the other.
