@@ -152,7 +152,7 @@ func (r *Runner) loop(ctx context.Context) error {
 			in := r.box.take()
 			r.checkLease() //nolint:contextcheck // before anything that was fetched is used; what it starts ends with the runner
 			for len(in) > 0 {
-				in = r.handle(in)
+				in = r.handle(in) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
 			}
 		case <-stop:
 			stop = nil
