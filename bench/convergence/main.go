@@ -161,8 +161,9 @@ func (w *world) start(ctx context.Context, watchers, lanes int) (err error) {
 	if _, err := w.join(ctx, "base", ""); err != nil {
 		return err
 	}
-	for range processes {
-		end, err := programs.Again(ctx, []string{laneclient.EnvControl + "=" + w.control}, "-watch", strconv.Itoa(watchers/processes))
+	each := watchers / processes
+	for range min(each, 1) * processes { // none where each would have none
+		end, err := programs.Again(ctx, []string{laneclient.EnvControl + "=" + w.control}, "-watch", strconv.Itoa(each))
 		if err != nil {
 			return err
 		}
