@@ -22,13 +22,13 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/laneway-dev/laneway/bench/programs"
+	"github.com/laneway-dev/laneway/bench/turns"
 	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -204,14 +204,13 @@ func (s *series) add(d time.Duration) {
 	s.mu.Unlock()
 }
 
-func (s *series) at(percent int) time.Duration {
+func (s *series) at(q float64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.list) == 0 {
 		return 0
 	}
-	slices.Sort(s.list)
-	return s.list[(len(s.list)-1)*percent/100].Round(10 * time.Microsecond)
+	return turns.Quantile(s.list, q).Round(10 * time.Microsecond)
 }
 
 // write changes objects as fast as answers come, and looks on as one more watch does.
@@ -244,13 +243,13 @@ func write(ctx context.Context, url string, writers, pace int, span time.Duratio
 	}
 	wg.Wait()
 	took := time.Since(begun)
-	r.rate, r.write = float64(len(wrote.list))/took.Seconds(), wrote.at(99)
+	r.rate, r.write = float64(len(wrote.list))/took.Seconds(), wrote.at(0.99)
 	if err := sleep(ctx, settle); err != nil { // the last ones are under way
 		return r, err
 	}
 	stop()
 	<-watching
-	r.seen50, r.seen99 = seen.at(50), seen.at(99)
+	r.seen50, r.seen99 = seen.at(0.5), seen.at(0.99)
 	return r, errors.Join(errs...)
 }
 
