@@ -16,7 +16,7 @@ func TestWritesAreBounded(t *testing.T) {
 	rec := &Record{Main: Holder{Session: "s2"}, Colors: map[lane.Name]Entry{}, Epoch: "e"}
 	r.notes[" record"] = StoredNote{Revision: r.rev}
 	r.notes[Main] = StoredNote{Cursor: Main, Note: &Note{}, Revision: r.rev}
-	for i := range maxMoves + 1 {
+	for i := range DefaultMaxMoves + 1 {
 		l := lane.Name(fmt.Sprintf("lane%02d", i))
 		r.view.Lanes[l] = Lane{}
 		rec.Colors[l] = Entry{}
@@ -31,8 +31,8 @@ func TestWritesAreBounded(t *testing.T) {
 	}
 	r.view.Members = append(r.view.Members, Member{ID: "other", Session: "s2", Lane: "lane00", Topics: []string{"orders"}})
 	r.look()
-	if r.moves != maxMoves {
-		t.Errorf("%d colors are taken at once, want %d", r.moves, maxMoves)
+	if r.moves != DefaultMaxMoves {
+		t.Errorf("%d colors are taken at once, want %d", r.moves, DefaultMaxMoves)
 	}
 	held := 0
 	for _, e := range r.record.Colors {
@@ -40,7 +40,7 @@ func TestWritesAreBounded(t *testing.T) {
 			held++
 		}
 	}
-	if held < maxMoves || r.record.Main.Session != "s2" {
+	if held < DefaultMaxMoves || r.record.Main.Session != "s2" {
 		t.Fatalf("record %+v", r.record)
 	}
 
@@ -51,8 +51,8 @@ func TestWritesAreBounded(t *testing.T) {
 	r.view.Lanes, r.view.Sessions, r.moves = lanes, map[string]bool{"s1": true}, 0
 	r.look()
 	r.step(&Reached{r.rev}) // with what was written, too
-	if r.moves != maxMoves || r.record.Main.Session != "s1" {
-		t.Errorf("%d moves at once, want %d; main is %+v", r.moves, maxMoves, r.record.Main)
+	if r.moves != DefaultMaxMoves || r.record.Main.Session != "s1" {
+		t.Errorf("%d moves at once, want %d; main is %+v", r.moves, DefaultMaxMoves, r.record.Main)
 	}
 }
 
@@ -97,4 +97,29 @@ func TestNotesOfManyCursors(t *testing.T) {
 			t.Errorf("note of %q is %+v", l, s.Note)
 		}
 	}
+}
+
+// TestBehindWhatWasLeft: a color that is run for the baseline goes on as soon as main has handed
+// out what it had left of that color, also where main stays where it is.
+func TestBehindWhatWasLeft(t *testing.T) {
+	r := newRig(t, Config{})
+	r.view.Lanes["blue"] = Lane{}
+	for i, color := range []lane.Name{"", "blue", "", "", "blue"} {
+		r.log = append(r.log, &Message{Partition: Partition{"orders", 0}, Offset: int64(i), Color: color})
+	}
+	r.record = &Record{Colors: map[lane.Name]Entry{"blue": {From: 4}}, Epoch: "e"}
+	r.notes[" record"] = StoredNote{Revision: r.rev}
+	r.notes[Main] = StoredNote{Cursor: Main, Note: &Note{Pos: 5, Left: []int64{1}}, Revision: r.rev}
+	r.notes["blue"] = StoredNote{Cursor: "blue", Note: &Note{Pos: 4}, Revision: r.rev}
+	r.step(&Recorded{Stored: Stored{Partition{"orders", 0}, r.record, r.rev}})
+	r.join("e1", lane.Baseline)
+	r.want("[take main for the baseline: nobody-holds-it] [take blue for the baseline: nobody-holds-it]")
+	main := r.core.parts[0].main.id
+	late := r.fetches[main]
+	delete(r.fetches, main)
+	r.poll()
+	r.want("")
+	r.fetches[main] = late
+	r.poll()
+	r.want("1blue> 4blue>")
 }
