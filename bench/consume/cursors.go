@@ -230,8 +230,8 @@ func (m *mover) write(ctx context.Context, n int, w *consume.Write) error {
 // used is the processor time of the server and of this process so far.
 func (m *mover) used() (server, own time.Duration, err error) {
 	server, err = m.in.ProcessorTime()
-	nanoseconds, err2 := turns.ProcessorTime()
-	return server, time.Duration(nanoseconds), errors.Join(err, err2)
+	own, err2 := turns.ProcessorTime()
+	return server, own, errors.Join(err, err2)
 }
 
 // sample hands over so many cursors, and prints a line.

@@ -12,7 +12,7 @@ import (
 // meter measures time and processor time between its begin and its end.
 type meter struct {
 	began time.Time
-	used  int64
+	used  time.Duration
 	// failed is why begin could not measure.
 	failed error
 	// settled waits for what goes on when all have been counted; nil: nothing does.

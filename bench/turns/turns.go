@@ -89,11 +89,11 @@ func (k *Kind) turn(calls int) (float64, error) {
 	return float64(after-before) / float64(calls/Callers*Callers), err
 }
 
-// ProcessorTime is what the process has used so far, in nanoseconds.
-func ProcessorTime() (int64, error) {
+// ProcessorTime is what the process has used so far.
+func ProcessorTime() (time.Duration, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	return usage.Utime.Nano() + usage.Stime.Nano(), err
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
 }
 
 // Compare writes what each kind cost, beside the peer, and whether all promises are kept.
