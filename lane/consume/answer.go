@@ -259,12 +259,12 @@ func (c *Core) writeNotes(p *partition) {
 			due = append(due, r)
 		}
 	})
-	if p.noteDue = len(due) > maxMoves; len(due) == 0 {
+	if p.noteDue = len(due) > c.cfg.MaxMoves; len(due) == 0 {
 		return
 	}
 	slices.SortStableFunc(due, func(a, b *run) int { return cmp.Compare(a.due, b.due) })
 	b := draft{c: c, p: p, write: Write{Partition: p.id, Session: c.session, IfRevision: p.revision}}
-	for _, r := range due[:min(len(due), maxMoves)] {
+	for _, r := range due[:min(len(due), c.cfg.MaxMoves)] {
 		b.note(r)
 	}
 	c.propose(p, &b.write)

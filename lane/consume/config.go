@@ -17,6 +17,7 @@ const (
 	DefaultNoteMax         = 5 * time.Second
 	DefaultSplitPatience   = time.Second
 	DefaultUnknownStrict   = time.Hour
+	DefaultMaxMoves        = 40 // moves, and notes, of one write: registries bound their transactions
 	// notePerCursor is how much each cursor that moves adds to the time between notes, so
 	// that a process writes no more than about 200 notes a second.
 	notePerCursor = 5 * time.Millisecond
@@ -47,6 +48,7 @@ type Config struct {
 	Window      int   // messages in flight with one cursor at most; up to [MaxWindow]
 	WindowBytes int64 // and their bytes; one message is let through whatever its size
 	Fetch       int   // messages of one read at most
+	MaxMoves    int   // moves of one write at most, and notes of one that has no moves
 
 	HandoverTimeout  time.Duration // how long a release waits for what is in flight
 	NoteMin, NoteMax time.Duration // between two notes of a cursor that moves
@@ -95,6 +97,7 @@ func (c *Config) Validate() error {
 		{"window", int64(c.Window)},
 		{"window_bytes", c.WindowBytes},
 		{"fetch", int64(c.Fetch)},
+		{"max_moves", int64(c.MaxMoves)},
 		{"handover_timeout", int64(c.HandoverTimeout)},
 		{"note_min", int64(c.NoteMin)},
 		{"note_max", int64(c.NoteMax)},
@@ -131,6 +134,9 @@ func (c Config) filled() Config {
 	}
 	if c.Fetch == 0 {
 		c.Fetch = DefaultFetch
+	}
+	if c.MaxMoves == 0 {
+		c.MaxMoves = DefaultMaxMoves
 	}
 	or(&c.HandoverTimeout, DefaultHandoverTimeout)
 	or(&c.NoteMin, DefaultNoteMin)

@@ -7,9 +7,6 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// maxMoves bounds the moves and notes of one write: registries bound their transactions.
-const maxMoves = 40
-
 // reconcile brings who holds a partition's cursors nearer to who should: it stops runs that
 // are to be given up and proposes the moves that are due, all in one write.
 func (c *Core) reconcile(p *partition) {
@@ -142,7 +139,7 @@ func (b *draft) record() *Record {
 	return b.write.Record
 }
 
-func (b *draft) full() bool { return len(b.write.Moves) >= maxMoves }
+func (b *draft) full() bool { return len(b.write.Moves) >= b.c.cfg.MaxMoves }
 
 func (b *draft) move(m Move) { b.write.Moves = append(b.write.Moves, m) }
 
@@ -462,7 +459,7 @@ func (c *Core) rewind(b *draft) bool {
 	for _, color := range colors {
 		b.gone(p.record.Colors[color].Holder)
 	}
-	for _, color := range colors[:min(len(colors), maxMoves)] { // what stays is written over by a split
+	for _, color := range colors[:min(len(colors), c.cfg.MaxMoves)] { // what stays is written over by a split
 		b.write.Notes = append(b.write.Notes, NoteWrite{Cursor: color})
 	}
 	rec.Colors, rec.Epoch, rec.Reset = nil, p.epoch, to.ID

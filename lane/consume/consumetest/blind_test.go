@@ -137,6 +137,8 @@ func TestBlindToAFeature(t *testing.T) {
 		{"no window of few bytes", groups(func(c *consume.Config) { c.WindowBytes = 0 }), []string{string(FeatureBytes)}},
 		{"no bursts", func(p *plan) { p.bursts = false }, []string{string(FeatureBurst)}},
 		{"no color that is no name", func(p *plan) { p.without(func(l lane.Name) bool { return !l.Valid() }) }, []string{"verdict on that is no name"}},
+		{"no rooms", func(p *plan) { p.rooms = false }, []string{string(FeatureRoom)}},
+		{"no write is bounded", groups(func(c *consume.Config) { c.MaxMoves = 0 }), []string{string(FeatureFewMoves)}},
 		{"no filter of a group", groups(func(c *consume.Config) { c.Filter = nil }), []string{string(FeatureForeign)}},
 		{"no ordered group", groups(func(c *consume.Config) { c.Ordered = false }), []string{string(FeatureOrdered)}},
 		{"no retries", groups(func(c *consume.Config) { c.RetryDelays = nil }), []string{string(FeatureRetry)}},

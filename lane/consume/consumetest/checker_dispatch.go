@@ -60,6 +60,9 @@ func (k *checker) proposed(a *actor, w *consume.Write) {
 	a.underWay[w.Partition]++
 	a.noted(w)
 	k.entitled(a, w)
+	if most := mostMoves(k.groups[a.group].cfg.MaxMoves); len(w.Moves) > most && !creates(w) || len(w.Moves) == 0 && len(w.Notes) > most {
+		k.fail("MOVE", "%s proposes %s, more than %d at once", a.name, describeWrite(w), most)
+	}
 	switch {
 	case a.lost:
 		k.fail("MOVE", "%s proposes %s though its lease may have run out", a.name, describeWrite(w))
@@ -91,6 +94,15 @@ func (k *checker) entitled(a *actor, w *consume.Write) {
 		}
 	}
 }
+
+func mostMoves(most int) int {
+	if most == 0 {
+		return consume.DefaultMaxMoves
+	}
+	return most
+}
+
+func creates(w *consume.Write) bool { return w.Moves[0].Kind == consume.Create }
 
 // takenBy are the cursors that a write gives to its writer. What it says of itself is believed
 // where nobody knows what was before.

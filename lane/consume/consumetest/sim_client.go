@@ -90,7 +90,11 @@ func (cl *client) count(inc int, topic string) {
 	cl.p.post(inc, func() {
 		if n > cl.counts[topic] {
 			cl.counts[topic] = n
-			cl.step(&consume.Partitioned{Topic: topic, Count: n})
+			e := &consume.Partitioned{Topic: topic, Count: n}
+			for i := range int(n) {
+				e.Rooms = append(e.Rooms, cl.p.w.plan.room(i))
+			}
+			cl.step(e)
 		}
 	})
 }
@@ -284,6 +288,9 @@ func (cl *client) propose(wr *consume.Write, attempt int) {
 			}
 		}
 		w.check.proposed(cl.by, wr)
+		if w.plan.groups[cl.group].MaxMoves > 0 && len(wr.Moves) > 0 {
+			w.feature(FeatureFewMoves)
+		}
 		cl.writes = append(cl.writes, &sentWrite{w: wr, first: cloneWrite(wr), sentAt: w.sched.now})
 		i = len(cl.writes) - 1
 	}
@@ -450,7 +457,7 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 	if slices.ContainsFunc(cl.writes, func(s *sentWrite) bool { return s.w.Partition == d.Partition && len(s.w.Moves) > 0 }) {
 		w.result.Coverage.Meanwhile++
 	}
-	w.dispatchFeatures(cl, d)
+	w.result.Coverage.dispatched(cl.by, &w.plan.groups[cl.group], d)
 	h := &hand{run: d.Run, partition: d.Partition, msg: d.Message, lane: d.Lane}
 	cl.hands = append(cl.hands, h)
 	if w.stuckNow(d.Lane) {

@@ -38,6 +38,8 @@ const (
 	FeatureCalledOff   Feature = "reset called off"
 	FeatureBurst       Feature = "many messages at once"
 	FeatureBytes       Feature = "window of few bytes"
+	FeatureFewMoves    Feature = "write of one to three moves at most"
+	FeatureRoom        Feature = "dispatch in the partition's room"
 	FeatureProbe       Feature = "probe beside a stuck lane"
 	FeatureLostProbe   Feature = "probe without the registry"
 	FeatureLost        Feature = "dispatch without the registry"
@@ -49,7 +51,8 @@ func Features() []Feature {
 		FeatureStrict, FeatureNoLane, FeatureParent, FeatureOrdered, FeatureSecondGroup, FeatureSecondTopic, FeatureRetry,
 		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureFailed,
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
-		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureProbe, FeatureLostProbe, FeatureLost,
+		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureFewMoves, FeatureRoom,
+		FeatureProbe, FeatureLostProbe, FeatureLost,
 	}
 }
 
@@ -106,8 +109,8 @@ func classes() []string {
 
 func (w *world) feature(f Feature) { w.result.Coverage.Features[f]++ }
 
-// dispatchFeatures counts what a dispatch shows.
-func (w *world) dispatchFeatures(cl *client, d *consume.Dispatch) {
+// dispatched counts what a dispatch shows.
+func (c *Coverage) dispatched(a *actor, cfg *consume.Config, d *consume.Dispatch) {
 	for _, f := range []struct {
 		Feature
 		is bool
@@ -115,15 +118,15 @@ func (w *world) dispatchFeatures(cl *client, d *consume.Dispatch) {
 		{FeatureStrict, strict(d.Lane)},
 		{FeatureNoLane, d.Color == noLane},
 		{FeatureParent, d.Reason == lane.ReasonParent},
-		{FeatureOrdered, w.plan.groups[cl.group].Ordered},
-		{FeatureSecondGroup, cl.group > 0},
+		{FeatureOrdered, cfg.Ordered},
+		{FeatureSecondGroup, a.group > 0},
 		{FeatureSecondTopic, strings.HasPrefix(d.Partition.Topic, "mails")},
 		{FeatureRetry, d.Attempt > 0},
-		{FeatureLost, cl.by.lost},
-		{FeatureBytes, w.plan.groups[cl.group].WindowBytes > 0},
+		{FeatureLost, a.lost},
+		{FeatureBytes, cfg.WindowBytes > 0},
 	} {
 		if f.is {
-			w.feature(f.Feature)
+			c.Features[f.Feature]++
 		}
 	}
 }

@@ -76,6 +76,7 @@ type plan struct {
 	stuck     *lane.Name    // its consumers settle nothing until the tail's second half
 	filters   bool          // the engine filters by color
 	gaps      int           // in a thousand: an offset is passed over
+	rooms     bool          // partitions and processes have rooms
 	dedups    bool          // the engine knows a copy of an appended message
 	bareEnd   bool          // nobody sees to it that the baseline has a member in the end
 	persists  bool          // the registry keeps records and notes in their persisted form
@@ -107,7 +108,7 @@ func makePlan(seed uint64, faults bool) *plan {
 	if r.n(3) == 0 {
 		p.gaps = 150
 	}
-	p.bareEnd, p.downInEnd = r.n(6) == 0, r.n(3) == 0
+	p.bareEnd, p.downInEnd, p.rooms = r.n(6) == 0, r.n(3) == 0, r.n(4) == 0
 	if r.n(3) == 0 {
 		stuck := lane.Baseline
 		if r.n(3) > 0 {
@@ -178,6 +179,9 @@ func (p *plan) drawGroups(r *stream) {
 		case 2:
 			cfg.Window, p.bursts = 1+r.n(60), true
 		}
+		if r.n(6) == 0 {
+			cfg.MaxMoves = 1 + r.n(3)
+		}
 		if r.n(4) == 0 {
 			cfg.Start = consume.Start{Kind: consume.StartKind(1 + r.n(3)), Offset: int64(r.n(3))}
 		}
@@ -217,6 +221,14 @@ func (p *plan) drawProcs(r *stream) {
 		}
 		p.procs = append(p.procs, ms)
 	}
+}
+
+// room is that of a process or a partition, by its number. Every third has none.
+func (p *plan) room(i int) string {
+	if !p.rooms {
+		return ""
+	}
+	return [...]string{"east", "west", ""}[i%3]
 }
 
 func (p *plan) drawMember(r *stream, group int, l lane.Name) memberPlan {

@@ -393,7 +393,7 @@ func (p *process) stopped() {
 // memberOf makes a member of a process.
 func (p *process) memberOf(m memberPlan, id string) consume.Member {
 	cfg := &p.w.plan.groups[m.group]
-	out := consume.Member{ID: id, Lane: m.lane}
+	out := consume.Member{ID: id, Lane: m.lane, Room: p.w.plan.room(p.id)}
 	if m.lane != lane.Baseline {
 		out.Generation = p.w.reg.lanes[m.lane].Generation
 	}
