@@ -28,6 +28,7 @@ const (
 	metaVersion = 1
 	hasTime     = 1 << 0
 	hasOrigin   = 1 << 1
+	hasReplay   = 1 << 2 // of the origin
 )
 
 var errMeta = errors.New("malformed")
@@ -77,6 +78,9 @@ func encodeMeta(m *consume.Message) []byte {
 	}
 	if m.Origin != nil {
 		flags |= hasOrigin
+		if m.Origin.Replay != "" || m.Origin.Only != lane.Baseline {
+			flags |= hasReplay
+		}
 	}
 	b := []byte{metaVersion, flags}
 	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
@@ -97,6 +101,10 @@ func encodeMeta(m *consume.Message) []byte {
 		b = binary.AppendVarint(b, o.Offset)
 		text(o.Group)
 		text(string(o.Lane))
+		if flags&hasReplay != 0 {
+			text(o.Replay)
+			text(string(o.Only))
+		}
 	}
 	return b
 }
@@ -169,6 +177,10 @@ func decodeMeta(b []byte, m *consume.Message) error {
 		origin.Offset = r.int()
 		origin.Group = string(r.bytes())
 		origin.Lane = lane.Name(r.bytes())
+		if b[1]&hasReplay != 0 {
+			origin.Replay = string(r.bytes())
+			origin.Only = lane.Name(r.bytes())
+		}
 	}
 	if r.bad || len(r.b) > 0 {
 		return errMeta

@@ -22,6 +22,7 @@ func FuzzMeta(f *testing.F) {
 		Headers: []consume.Header{{Name: "a", Value: []byte("b")}, {Name: "a"}},
 		Origin:  &consume.Origin{Partition: consume.Partition{Topic: "t", Index: 1}, Offset: 1 << 40, Group: "g", Lane: "green"},
 	})
+	add(consume.Message{Origin: &consume.Origin{Partition: consume.Partition{Topic: "t"}, Group: "g", Replay: "again", Only: "green"}})
 	f.Add("+9", []byte("short"))
 	f.Add("+-1", []byte("x"))
 	f.Fuzz(func(t *testing.T, header string, payload []byte) {

@@ -30,6 +30,10 @@ const (
 	HopReturned   HopKind = "returned"   // the member gave it back: it is handed out again
 	HopRetried    HopKind = "retried"    // it failed, and waits in a retry topic
 	HopDead       HopKind = "dead"       // it is in a dead-letter topic
+	HopReplayed   HopKind = "replayed"   // a copy of it was put into a retry topic, for a lane
+	// HopDropped: nobody worked on it. A dead one was deleted; or it is a copy of a replay, and
+	// came to members that it is not for.
+	HopDropped HopKind = "dropped"
 	// HopMissing is about no message: Count hops of any messages, since Since, were not kept,
 	// because the engine did not take them as fast as they came.
 	HopMissing HopKind = "missing"
@@ -54,13 +58,13 @@ type Hop struct {
 	Group string    `json:"group,omitempty"`
 
 	Member   string    `json:"member,omitempty"` // of the group
-	Lane     lane.Name `json:"lane"`             // whose member that is, or the process's that produced it; empty: the baseline
+	Lane     lane.Name `json:"lane"`             // whose member that is, the process's that produced it, or that it was replayed for; empty: the baseline
 	Service  string    `json:"service,omitempty"`
 	Instance string    `json:"instance,omitempty"`
 
 	// Attempt is the number of the try, from 1; of a retried or dead message how many failed.
 	Attempt     int    `json:"attempt,omitempty"`
-	Reason      string `json:"reason,omitempty"` // why that lane, or why it is dead
+	Reason      string `json:"reason,omitempty"` // why that lane, why it is dead or dropped; of a replayed message the replay's name
 	Redelivered bool   `json:"redelivered,omitempty"`
 	Error       string `json:"error,omitempty"`
 

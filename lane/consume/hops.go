@@ -384,7 +384,9 @@ func (r *Runner) hopAnswered(e Event) {
 	switch e := e.(type) {
 	case *Settled:
 		kind = HopSettled
-		in, it = r.core.inFlight(e.Run, e.Offset)
+		if in, it = r.core.inFlight(e.Run, e.Offset); it != nil && r.o.Config.forOther(it.msg, in.lane) {
+			kind = HopDropped
+		}
 	case *Returned:
 		in, it = r.core.inFlight(e.Run, e.Offset)
 	case *Failed: // what is stored for it is recorded then
@@ -400,6 +402,9 @@ func (r *Runner) hopAnswered(e Event) {
 	}
 	hop := r.hopHere(kind, it.msg, in.lane)
 	hop.Error = why
+	if kind == HopDropped {
+		hop.Reason = ReasonOfOtherLane
+	}
 	r.o.Hops.add(hop)
 }
 

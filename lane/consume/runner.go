@@ -220,6 +220,10 @@ func (r *Runner) act(a Action) {
 	case *Fetch:
 		r.fetch(*a)
 	case *Dispatch:
+		if r.o.Config.forOther(a.Message, a.Lane) {
+			r.dropReplayed(a)
+			return
+		}
 		r.hopDispatched(a)
 		r.worker(a.Run).add(&Delivery{
 			Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, run: a.Run, answer: r.post,

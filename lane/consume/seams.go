@@ -33,6 +33,12 @@ type Origin struct {
 	Offset    int64
 	Group     string
 	Lane      lane.Name // zero: the baseline
+	// Replay is the name of the replay that the message is a copy for; empty: it is none. See
+	// [Message.Replayed].
+	Replay string
+	// Only is the lane whose members alone are handed such a copy: where it comes to others it
+	// is settled, and not handed out. Zero: whoever its color belongs to.
+	Only lane.Name
 }
 
 // Message is one message of an engine's log. Nobody changes one that an engine gave out.

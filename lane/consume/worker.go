@@ -17,6 +17,7 @@ type worker struct {
 	misses int // fetches that failed one after the other; of the one fetch under way
 	// fetched says that a fetch succeeded; like misses it is of the one fetch under way.
 	fetched bool
+	dropped bool // copies that a replay made for another lane, which was logged
 	seed    maphash.Seed
 
 	mu     sync.Mutex

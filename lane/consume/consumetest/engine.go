@@ -235,7 +235,7 @@ func checkMessages(ctx context.Context, e Engine) error {
 		{Partition: zero, Color: "green", Key: []byte("k\x00é"), Value: bytes.Repeat([]byte("v\x00\n"), 10_000)},
 		{
 			Partition: zero, Color: "strict-load", Value: []byte("failed"), Attempt: 3, Error: "bad\nthing: é",
-			Origin: &consume.Origin{Partition: consume.Partition{Topic: "a.b/c*>", Index: 7}, Offset: 1 << 40, Group: "b g", Lane: "green"},
+			Origin: &consume.Origin{Partition: consume.Partition{Topic: "a.b/c*>", Index: 7}, Offset: 1 << 40, Group: "b g", Lane: "green", Replay: "replay-1", Only: "blue"},
 			Headers: []consume.Header{
 				{Name: "traceparent", Value: []byte("00-1-2-03")},
 				{Name: "X-Twice", Value: []byte("1")},
