@@ -212,7 +212,7 @@ func (c *Control) requireTopics(w *write, g *laneclient.Group, known []string) e
 		if t, _ := it.obj.(*laneclient.Topic); t.Engine != g.Engine {
 			f.add(fmt.Sprintf("topics[%d]", n), "topic %q is of engine %q, not of %q: a group is of one engine", name, t.Engine, g.Engine)
 		}
-		w.requires(topicRef(name), store.Exists)
+		w.requires(it.ref, it.rev) // one of another engine may come to have the name
 		if !slices.Contains(known, name) {
 			w.txn.Ops = append(w.txn.Ops, store.Op{Key: topicUsesPrefix + name, Value: c.stamp()})
 		}
