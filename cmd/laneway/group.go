@@ -21,10 +21,10 @@ import (
 )
 
 func newGroupCommand(a *app) *cobra.Command {
-	return groupCommand("group", "Show groups of consumers, and pause, resume and reset them",
+	return groupCommand("group", "Show groups of consumers, pause, resume and reset them, and replay messages",
 		"  laneway group list\n  laneway group show billing",
 		a.groupList(), a.groupShow(), a.groupPause(true), a.groupPause(false), a.groupReset(),
-		a.deleteCommand(laneclient.KindGroups, "group", "  laneway group delete billing"), a.groupDead())
+		a.deleteCommand(laneclient.KindGroups, "group", "  laneway group delete billing"), a.groupDead(), a.groupReplay())
 }
 
 func (a *app) groupList() *cobra.Command {

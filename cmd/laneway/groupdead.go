@@ -22,6 +22,7 @@ type deadView struct {
 	Color    string    `json:"color"`
 	Lane     string    `json:"lane"` // whose member had it last; empty: the baseline
 	Origin   string    `json:"origin,omitempty"`
+	Replay   string    `json:"replay,omitempty"` // that it is a copy of
 	Attempts int       `json:"attempts"`
 	Error    string    `json:"error,omitempty"`
 	Key      string    `json:"key,omitempty"`
@@ -43,6 +44,7 @@ type deadLetters struct {
 	group  *laneclient.Group
 	engine engine
 	ends   map[consume.Partition]int64 // see peek
+	hops   *consume.Hops               // of what is done with them; nil: none are left
 }
 
 func (a *app) openDead(ctx context.Context, name string) (*deadLetters, error) {
@@ -50,7 +52,7 @@ func (a *app) openDead(ctx context.Context, name string) (*deadLetters, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deadLetters{g, e, map[consume.Partition]int64{}}, nil
+	return &deadLetters{group: g, engine: e, ends: map[consume.Partition]int64{}}, nil
 }
 
 func (d *deadLetters) close() { _ = d.engine.Close() }
@@ -74,7 +76,7 @@ func (d *deadLetters) list(ctx context.Context, limit int) ([]deadView, error) {
 func viewDead(m *consume.Message, topic string) deadView {
 	v := deadView{
 		ID: idOf(m), Color: string(m.Color), Attempts: m.Attempt, Error: m.Error, Key: printable(m.Key), Time: m.Time, Bytes: m.Bytes(),
-		message: m, topic: topic,
+		Replay: m.Replayed(), message: m, topic: topic,
 	}
 	if m.Origin != nil {
 		v.Lane = string(m.Origin.Lane)
@@ -175,6 +177,7 @@ func (a *app) deadList() *cobra.Command {
 // deadAction is what retry and drop share: which messages, and one after the other.
 func (a *app) deadAction(use, short, long, done string, act func(context.Context, *deadLetters, deadView) error) *cobra.Command {
 	var all bool
+	var hops string
 	c := &cobra.Command{
 		Use: use + " NAME MESSAGE…", Short: short, Long: long,
 		Example: "  laneway group dead " + use + " billing orders.billing.dead/0@17\n  laneway group dead " + use + " billing --all",
@@ -197,6 +200,10 @@ func (a *app) deadAction(use, short, long, done string, act func(context.Context
 				return err
 			}
 			defer d.close()
+			if d.hops, err = openHops(ctx, d.engine, hops, maxMessages); err != nil {
+				return err
+			}
+			defer a.closeHops(ctx, d.hops)
 			n := 0
 			for { // what dies again meanwhile is left for the next time
 				dead, err := d.get(ctx, args[1:])
@@ -221,6 +228,7 @@ func (a *app) deadAction(use, short, long, done string, act func(context.Context
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "all that the group has")
+	addHops(c, &hops)
 	return c
 }
 
@@ -230,20 +238,34 @@ func (a *app) deadRetry() *cobra.Command {
 belongs to now, with all their attempts before them. One that is interrupted here may be
 there twice, and is never lost.`, "retried",
 		func(ctx context.Context, d *deadLetters, v deadView) error {
-			m := *v.message
-			m.Partition, m.Offset, m.Attempt, m.Delay, m.ID = consume.Partition{Topic: consume.RetryTopic(v.topic, d.group.Name), Index: -1}, 0, 0, 0, ""
-			if err := d.engine.Append(ctx, &m); err != nil {
+			m := again(v.message, v.topic, d.group.Name)
+			if err := d.engine.Append(ctx, m); err != nil {
 				return err
 			}
-			return d.engine.Remove(ctx, v.message.Partition, v.message.Offset)
+			if err := d.engine.Remove(ctx, v.message.Partition, v.message.Offset); err != nil {
+				return err
+			}
+			d.record(&v, consume.HopRetried, m.Partition.Topic)
+			return nil
 		})
 }
 
 func (a *app) deadDrop() *cobra.Command {
 	return a.deadAction("drop", "Delete dead messages for good", "", "dropped",
 		func(ctx context.Context, d *deadLetters, v deadView) error {
-			return d.engine.Remove(ctx, v.message.Partition, v.message.Offset)
+			if err := d.engine.Remove(ctx, v.message.Partition, v.message.Offset); err != nil {
+				return err
+			}
+			d.record(&v, consume.HopDropped, "")
+			return nil
 		})
+}
+
+// record leaves a hop of what was done with one of them.
+func (d *deadLetters) record(v *deadView, kind consume.HopKind, to string) {
+	d.hops.Record(v.message, consume.Hop{
+		Kind: kind, Group: d.group.Name, Attempt: v.Attempts, Reason: consume.ReasonByHand, Place: v.ID, To: to,
+	})
 }
 
 // colorText is a color for people.

@@ -195,12 +195,17 @@ func parseColor(text string) (lane.Name, error) {
 
 // parseSince reads the value of --since; empty: the zero time.
 func parseSince(text string, now time.Time) (time.Time, error) {
+	return parseTime("--since", text, now)
+}
+
+// parseTime reads the value of a flag that is a time; empty: the zero time.
+func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	start, err := parseReset(text, now)
 	if err != nil || start.Kind != consume.StartTime {
-		return time.Time{}, usageError(fmt.Errorf("--since %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", text))
+		return time.Time{}, usageError(fmt.Errorf("%s %q: want a time as 2026-11-30T08:00:00Z, or 2h for two hours ago", flag, text))
 	}
 	return start.Time, nil
 }

@@ -265,9 +265,18 @@ func (a *app) hopGrid(hops []consume.Hop) *grid {
 			why = append(why, printable([]byte(h.Error)))
 		}
 		g.add(h.Time.Local().Format("2006-01-02 15:04:05.000"), printable([]byte(h.Kind)), printable([]byte(h.Group)),
-			printable([]byte(laneOrBaseline(string(h.Lane)))), printable([]byte(by(h))), try, printable([]byte(at)), shorten(strings.Join(why, ": "), shownValue))
+			printable([]byte(ofLane(h))), printable([]byte(by(h))), try, printable([]byte(at)), shorten(strings.Join(why, ": "), shownValue))
 	}
 	return g
+}
+
+// ofLane is whose member a hop is of, or what it was replayed for; what somebody did by hand is
+// of none.
+func ofLane(h *consume.Hop) string {
+	if h.Reason == consume.ReasonByHand {
+		return ""
+	}
+	return laneOrBaseline(string(h.Lane))
 }
 
 // by is who a hop was made by: a member's name has its instance's.
