@@ -238,14 +238,14 @@ func (a *app) deadRetry() *cobra.Command {
 belongs to now, with all their attempts before them. One that is interrupted here may be
 there twice, and is never lost.`, "retried",
 		func(ctx context.Context, d *deadLetters, v deadView) error {
-			m := again(v.message, v.topic, d.group.Name)
+			began, m := time.Now(), again(v.message, v.topic, d.group.Name)
 			if err := d.engine.Append(ctx, m); err != nil {
 				return err
 			}
 			if err := d.engine.Remove(ctx, v.message.Partition, v.message.Offset); err != nil {
 				return err
 			}
-			d.record(&v, consume.HopRetried, m.Partition.Topic)
+			d.record(&v, began, consume.HopRetried, m.Partition.Topic)
 			return nil
 		})
 }
@@ -253,18 +253,19 @@ there twice, and is never lost.`, "retried",
 func (a *app) deadDrop() *cobra.Command {
 	return a.deadAction("drop", "Delete dead messages for good", "", "dropped",
 		func(ctx context.Context, d *deadLetters, v deadView) error {
+			began := time.Now()
 			if err := d.engine.Remove(ctx, v.message.Partition, v.message.Offset); err != nil {
 				return err
 			}
-			d.record(&v, consume.HopDropped, "")
+			d.record(&v, began, consume.HopDropped, "")
 			return nil
 		})
 }
 
 // record leaves a hop of what was done with one of them.
-func (d *deadLetters) record(v *deadView, kind consume.HopKind, to string) {
+func (d *deadLetters) record(v *deadView, at time.Time, kind consume.HopKind, to string) {
 	d.hops.Record(v.message, consume.Hop{
-		Kind: kind, Group: d.group.Name, Attempt: v.Attempts, Reason: consume.ReasonByHand, Place: v.ID, To: to,
+		Time: at, Kind: kind, Group: d.group.Name, Attempt: v.Attempts, Reason: consume.ReasonByHand, Place: v.ID, To: to,
 	})
 }
 

@@ -38,6 +38,8 @@ type messageView struct {
 	Bytes   int64           `json:"bytes"`
 	Attempt int             `json:"attempt,omitempty"`
 	Error   string          `json:"error,omitempty"`
+	Origin  string          `json:"origin,omitempty"`  // of a message that is retried, dead or replayed
+	Replay  string          `json:"replay,omitempty"`  // that it is a copy of
 	Headers []messageHeader `json:"headers,omitempty"` // with --payload
 	Value   json.RawMessage `json:"value,omitempty"`   // with --payload: a text, or base64 of what is none
 }
@@ -223,7 +225,10 @@ func (a *app) peekMessages(ctx context.Context, p peek, payload bool) ([]message
 }
 
 func viewMessage(m *consume.Message, payload bool) messageView {
-	v := messageView{ID: idOf(m), Color: string(m.Color), Key: printable(m.Key), Time: m.Time, Bytes: m.Bytes(), Attempt: m.Attempt, Error: m.Error}
+	v := messageView{ID: idOf(m), Color: string(m.Color), Key: printable(m.Key), Time: m.Time, Bytes: m.Bytes(), Attempt: m.Attempt, Error: m.Error, Replay: m.Replayed()}
+	if m.Origin != nil {
+		v.Origin = placeID(m.Origin.Partition, m.Origin.Offset)
+	}
 	if !payload {
 		return v
 	}

@@ -246,12 +246,13 @@ func (r *replay) flush(ctx context.Context, part *replayPart) error {
 	if len(r.copies) == 0 {
 		return nil
 	}
+	began := time.Now()
 	if err := r.engine.Append(ctx, r.copies...); err != nil {
 		return err
 	}
 	for _, m := range r.copies {
 		r.hops.Record(m, consume.Hop{
-			Kind: consume.HopReplayed, Group: r.group.Name, Lane: r.lane, Reason: r.name,
+			Time: began, Kind: consume.HopReplayed, Group: r.group.Name, Lane: r.lane, Reason: r.name,
 			Place: placeID(m.Origin.Partition, m.Origin.Offset), To: m.Partition.Topic,
 		})
 	}

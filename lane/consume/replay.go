@@ -47,13 +47,17 @@ func (r *Runner) dropReplayed(a *Dispatch) {
 }
 
 // Record keeps a hop of m that is none of consuming or producing, such as what a command did
-// with it: hop says Kind, Group, Lane, Place, To, Attempt, Reason and Error, the rest is m's and
-// the process's. Like all recording it does not block.
+// with it: hop says Time (zero: now), Kind, Group, Lane, Place, To, Attempt, Reason and Error, the
+// rest is m's and the process's. Where others may be handed m as soon as that is done, Time is
+// when it began. Like all recording it does not block.
 func (h *Hops) Record(m *Message, hop Hop) {
 	if !h.wants(m) {
 		return
 	}
-	full := of(m, time.Now())
+	if hop.Time.IsZero() {
+		hop.Time = time.Now()
+	}
+	full := of(m, hop.Time)
 	full.Kind, full.Group, full.Lane, full.Place, full.To = hop.Kind, hop.Group, hop.Lane, hop.Place, hop.To
 	full.Attempt, full.Reason, full.Error = hop.Attempt, hop.Reason, hop.Error
 	h.add(full)
