@@ -117,17 +117,15 @@ func (e *Engine) appendRun(ctx context.Context, p consume.Partition, ms []*consu
 				out = append(out, o)
 			}
 		}
-		for _, m := range delayed {
-			if err := e.appendDelayed(ctx, l, m); err != nil {
-				return err
-			}
+		if err := e.appendDelayed(ctx, l, delayed); err != nil {
+			return err
 		}
 		if len(out) == 0 {
 			return nil
 		}
 		var err error
 		if e.cfg.Durability == Sync {
-			err = e.commit(ctx, l, out)
+			err = e.commit(ctx, l, committer{some: e.commitSome}, split(out))
 		} else {
 			err = e.publish(ctx, l, out)
 		}

@@ -20,20 +20,27 @@ type pending struct {
 	done  chan error
 }
 
-// commit appends messages in the stream's next batch. A sync costs the same for one message
+// committer is one way of committing what appends of a stream want.
+type committer struct {
+	kind   string        // its queues' own
+	gather time.Duration // how long a commit waits for more
+	some   func(ctx context.Context, l log, batch []*pending)
+}
+
+// commit has parts committed in the stream's next batch. A commit costs the same for one message
 // and for five hundred: what is appended while one runs waits for the next.
-func (e *Engine) commit(ctx context.Context, l log, ms []*nats.Msg) error {
-	parts := split(ms)
+func (e *Engine) commit(ctx context.Context, l log, by committer, parts []*pending) error {
+	key := by.kind + l.stream
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
 		return consume.ErrClosed
 	}
-	waiting, running := e.commits[l.stream]
-	e.commits[l.stream] = append(waiting, parts...)
+	waiting, running := e.commits[key]
+	e.commits[key] = append(waiting, parts...)
 	if !running {
 		// The commits are not this caller's alone.
-		e.wg.Go(func() { e.commitAll(context.WithoutCancel(ctx), l) })
+		e.wg.Go(func() { e.commitAll(context.WithoutCancel(ctx), l, by) })
 	}
 	e.mu.Unlock()
 	for _, p := range parts {
@@ -64,12 +71,21 @@ func split(ms []*nats.Msg) (parts []*pending) {
 }
 
 // commitAll commits until nothing waits for the stream.
-func (e *Engine) commitAll(ctx context.Context, l log) {
+func (e *Engine) commitAll(ctx context.Context, l log, by committer) {
+	key := by.kind + l.stream
 	for {
+		if by.gather > 0 {
+			more := time.NewTimer(by.gather)
+			select {
+			case <-more.C:
+			case <-e.life.Done():
+				more.Stop()
+			}
+		}
 		e.mu.Lock()
-		waiting := e.commits[l.stream]
+		waiting := e.commits[key]
 		if len(waiting) == 0 {
-			delete(e.commits, l.stream)
+			delete(e.commits, key)
 			e.mu.Unlock()
 			return
 		}
@@ -79,9 +95,9 @@ func (e *Engine) commitAll(ctx context.Context, l log) {
 			n++
 		}
 		batch := waiting[:n:n]
-		e.commits[l.stream] = waiting[n:]
+		e.commits[key] = waiting[n:]
 		e.mu.Unlock()
-		e.commitSome(ctx, l, batch)
+		by.some(ctx, l, batch)
 	}
 }
 
@@ -89,11 +105,7 @@ func (e *Engine) commitAll(ctx context.Context, l log) {
 func (e *Engine) commitSome(ctx context.Context, l log, batch []*pending) {
 	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
 	defer cancel()
-	var ms []*nats.Msg
-	for _, p := range batch {
-		ms = append(ms, p.ms...)
-	}
-	err := e.commitBatch(ctx, l, ms)
+	err := e.commitBatch(ctx, l, messagesOf(batch))
 	var refused *apiError
 	alone := errors.As(err, &refused)
 	for _, p := range batch {
@@ -104,6 +116,13 @@ func (e *Engine) commitSome(ctx context.Context, l log, batch []*pending) {
 		}
 		p.done <- err
 	}
+}
+
+func messagesOf(batch []*pending) (ms []*nats.Msg) {
+	for _, p := range batch {
+		ms = append(ms, p.ms...)
+	}
+	return ms
 }
 
 func (e *Engine) commitBatch(ctx context.Context, l log, ms []*nats.Msg) error {

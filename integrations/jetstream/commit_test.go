@@ -32,7 +32,7 @@ func TestGroupCommit(t *testing.T) {
 	e.mu.Lock()
 	e.commits[l.stream] = waiting
 	e.mu.Unlock()
-	e.commitAll(t.Context(), l)
+	e.commitAll(t.Context(), l, committer{some: e.commitSome})
 	for _, p := range waiting {
 		if err := <-p.done; err != nil {
 			t.Fatal(err)

@@ -4,35 +4,81 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// idKept is how long the mark of a delayed message's ID stays in the log: for as long as the
-// server knows IDs, and a little longer.
-const idKept = DedupWindow + 10*time.Second
+const (
+	// idKept is how long the mark of a delayed message's ID stays in the log: for as long as the
+	// server knows IDs, and a little longer.
+	idKept = DedupWindow + 10*time.Second
+	// delayedGather is how long delayed messages wait for others to go with them: a batch takes the
+	// server several milliseconds, however few are in it, in which the stream does nothing else.
+	delayedGather = 50 * time.Millisecond
+)
 
-// appendDelayed appends one message that waits and has an ID. The server deletes what waited
-// when it is due, and the ID with it: after a crash nobody would know of it any more, and who
-// appends it again, as is his right, would have it there twice. So a mark of the ID follows
-// it, which stays, and a message whose mark is there is refused. Until the mark is there, the
-// message's own ID stands for it. (A batch of both would do, too, but takes the server as long
-// as a hundred messages.)
-func (e *Engine) appendDelayed(ctx context.Context, l log, m *nats.Msg) error {
-	subject := l.mark(m.Header.Get(nats.MsgIdHdr))
-	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"0"}
-	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{subject}
-	err := e.publishSome(ctx, l, []*nats.Msg{m})
-	if isCode(err, codeWrongSequence) || isCode(err, codeWrongSequenceConstant) {
+// errMark: somebody else is appending a message of the same ID, which may come to nothing.
+var errMark = errors.New("a message of the same ID is being appended: try again")
+
+// appendDelayed appends messages that wait and have IDs. The server deletes what waited when it is
+// due, and the ID with it: after a crash nobody would know of it any more, and who appends it again,
+// as is his right, would have it there twice. So the ID goes to a mark of its own, which stays, and a
+// message whose mark is there is refused. The two are committed together, or not at all: of two
+// writes that follow each other one may be missing, when the process that makes them is killed.
+func (e *Engine) appendDelayed(ctx context.Context, l log, ms []*nats.Msg) error {
+	if len(ms) == 0 {
 		return nil
 	}
-	if err != nil {
-		return err
+	var parts []*pending
+	for _, m := range ms {
+		mark := &nats.Msg{Subject: l.mark(m.Header.Get(nats.MsgIdHdr)), Header: nats.Header{
+			"Nats-TTL":                            {idKept.String()},
+			"Nats-Expected-Last-Subject-Sequence": {"0"},
+		}}
+		delete(m.Header, nats.MsgIdHdr)
+		parts = append(parts, &pending{ms: []*nats.Msg{mark, m}, bytes: len(m.Data), done: make(chan error, 1)})
 	}
-	// Not at once with it: the mark of a message that did not arrive would have the next try
-	// refused, and the message lost.
-	return e.publishSome(ctx, l, []*nats.Msg{{Subject: subject, Header: nats.Header{"Nats-TTL": {idKept.String()}}}})
+	return e.commit(ctx, l, committer{kind: "delayed ", gather: delayedGather, some: e.commitDelayed}, parts)
+}
+
+// commitDelayed commits delayed messages together, but for those whose mark is there.
+func (e *Engine) commitDelayed(ctx context.Context, l log, batch []*pending) {
+	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
+	defer cancel()
+	err := e.commitBatch(ctx, l, messagesOf(batch))
+	if !marked(err) {
+		for _, p := range batch {
+			p.done <- err
+		}
+		return
+	}
+	var rest []*pending
+	for _, p := range batch {
+		err := e.ask(ctx, "$JS.API.STREAM.MSG.GET."+l.stream, map[string]string{"last_by_subj": p.ms[0].Subject}, &answer{})
+		if isCode(err, codeNoMessage) {
+			rest = append(rest, p)
+		} else {
+			p.done <- err
+		}
+	}
+	switch {
+	case len(rest) == 0:
+	case len(rest) < len(batch):
+		e.commitDelayed(ctx, l, rest)
+	case len(batch) == 1:
+		rest[0].done <- errMark
+	default: // two of one ID are among them, or somebody else's is under way
+		for _, p := range rest {
+			e.commitDelayed(ctx, l, []*pending{p})
+		}
+	}
+}
+
+// marked reports whether a commit was refused because a mark is there already, or under way.
+func marked(err error) bool {
+	return isCode(err, codeWrongSequence) || isCode(err, codeWrongSequenceConstant)
 }
 
 // mark is the subject of the mark of an ID.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -249,54 +248,6 @@ func TestDelaysLast(t *testing.T) {
 		}
 		return len(b.Messages) == 1 && string(b.Messages[0].Value) == "late"
 	})
-}
-
-// TestDelayedOnce: a delayed message that has come is known by its ID also after the process
-// was killed: who appends it again, because it did not hear that it was taken, has it once.
-func TestDelayedOnce(t *testing.T) {
-	for _, d := range []Durability{Bounded, Sync} {
-		t.Run(string(d), func(t *testing.T) {
-			dir := t.TempDir()
-			p := startPeer(t, dir, d)
-			e := open(t, Config{URL: p.url, Durability: d})
-			ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
-			say := func(id string, delay time.Duration) {
-				t.Helper()
-				if err := e.Append(t.Context(), &consume.Message{Partition: orders, Value: []byte(id), Delay: delay, ID: id}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var got []string
-			at := int64(0)
-			comes := func(id string) {
-				t.Helper()
-				eventually(t, id+" comes", func() bool {
-					b, err := e.Read(t.Context(), orders, at, consume.Filter{All: true}, 10)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, m := range b.Messages {
-						got = append(got, string(m.Value))
-					}
-					at = b.Next
-					return slices.Contains(got, id)
-				})
-			}
-			say("é 1", 10*time.Millisecond)
-			comes("é 1")
-			p.kill()
-			_ = e.Close()
-			p = startPeer(t, dir, d)
-			t.Cleanup(p.kill)
-			e = open(t, Config{URL: p.url, Durability: d})
-			say("é 1", 10*time.Millisecond)
-			say("2", time.Second) // long after it would have come again
-			comes("2")
-			if len(got) != 2 {
-				t.Errorf("got %q, want each once", got)
-			}
-		})
-	}
 }
 
 // TestRetention: messages go when they are old, their offsets are not used again, and a delay

@@ -267,34 +267,6 @@ func listen(t *testing.T, e *Engine, l log, subject string) {
 	}
 }
 
-// TestDelayedUnheard: a delayed message that nobody hears of leaves no mark of its ID: the next
-// try brings it.
-func TestDelayedUnheard(t *testing.T) {
-	e := open(t, Config{Dir: t.TempDir()})
-	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
-	l, err := e.log(t.Context(), orders)
-	if err != nil {
-		t.Fatal(err)
-	}
-	say := func(ctx context.Context) error {
-		return e.Append(ctx, &consume.Message{Partition: orders, Value: []byte("x"), ID: "1", Delay: time.Millisecond})
-	}
-	listen(t, e, l, l.base+".i.*") // the marks alone
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if say(short) == nil {
-		t.Fatal("an append is acknowledged that nobody heard")
-	}
-	listen(t, e, l, l.base+".>")
-	if err := say(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the message comes", func() bool {
-		b, err := e.Read(t.Context(), orders, 0, consume.Filter{All: true}, 10)
-		return err == nil && len(b.Messages) == 1
-	})
-}
-
 // TestCluster: three servers, three replicas.
 func TestCluster(t *testing.T) {
 	urls := startCluster(t)
