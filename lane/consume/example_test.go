@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"slices"
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
@@ -37,9 +38,13 @@ func Example() {
 	}
 	// billing-1 learns of billing-2 within moments; until then it takes for its own what no
 	// lane has a member for.
-	for registered := false; !registered; time.Sleep(10 * time.Millisecond) {
-		for _, r := range registry.Records("billing") {
-			registered = registered || r.Partition.Topic == "orders" && !r.Record.Colors["green"].Holder.None()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	for u := range baseline.Views(watching, "billing") {
+		if slices.ContainsFunc(u.Records, func(r consume.Stored) bool {
+			return r.Partition.Topic == "orders" && !r.Record.Colors["green"].Holder.None()
+		}) {
+			break
 		}
 	}
 
