@@ -201,12 +201,14 @@ type keptDemo struct {
 	gateway string         // port of the edge
 	control string         // URL
 	again   []string       // arguments that start B2 again
+	show    []string       // and that show a message
 	ended   chan error
 }
 
 var (
 	keptPID     = regexp.MustCompile(`kill -9 (\d+) +# ([A-E][12]),`)
 	keptAgain   = regexp.MustCompile(`^  \S+ (run --control .* --instance B2 .*)$`)
+	keptShow    = regexp.MustCompile(`^  \S+ (message show orders/\S+ --control .*)$`)
 	keptControl = regexp.MustCompile(`control plane at (http://\S+):$`)
 	keptPort    = regexp.MustCompile(`curl http://a\.lane\.localhost:(\d+)/`)
 )
@@ -249,6 +251,9 @@ func keepDemo(t *testing.T) *keptDemo {
 		}
 		if m := keptAgain.FindStringSubmatch(line); m != nil {
 			d.again = strings.Fields(m[1])
+		}
+		if m := keptShow.FindStringSubmatch(line); m != nil {
+			d.show = strings.Fields(m[1])
 		}
 	}
 	if len(d.pids) != 7 || d.gateway == "" || d.control == "" {
@@ -389,6 +394,17 @@ func TestDemoKeep(t *testing.T) {
 	if status != 0 || !strings.Contains(out, "B2 at") || !strings.Contains(out, "answered by") || !strings.Contains(out, "A1 at revision") {
 		t.Errorf("explain --at A1: exit status %d\n%s%s", status, out, stderr)
 	}
+
+	// It is known what happened to each message.
+	poll(t, 30*time.Second, func() error { // hops are written a moment later
+		out, stderr, status := cli(t, nil, "", d.show...)
+		for _, word := range []string{"produced", "dispatched", "settled", "baseline-fallback", "E1"} {
+			if status != 0 || !strings.Contains(out, word) {
+				return fmt.Errorf("%q: exit status %d, want %q in\n%s%s", d.show, status, word, out, stderr)
+			}
+		}
+		return nil
+	})
 
 	kill := func(instance string) {
 		t.Helper()

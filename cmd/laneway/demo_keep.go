@@ -31,6 +31,10 @@ func (s *demoStage) advise(w io.Writer) error {
 	b.WriteString("\nLook at the queue between d and e:\n")
 	fmt.Fprintf(&b, "  %s group show %s%s\n", s.self, demo.Group, control)
 	fmt.Fprintf(&b, "  %s message list %s --color %s%s\n", s.self, demo.Topic, demo.Green, control)
+	if s.passedOn != "" {
+		b.WriteString("\nSee what happened to a green message that E2 left to E1, hop by hop:\n")
+		fmt.Fprintf(&b, "  %s message show %s%s\n", s.self, s.passedOn, control)
+	}
 	b.WriteString("\nKill a process: it leaves the registry at once, and requests go where they may go then.\n")
 	for _, actor := range s.actors {
 		fmt.Fprintf(&b, "  kill -9 %-8d # %s, %s\n", actor.running.PID(), actor.Name, actor.where())
@@ -41,6 +45,8 @@ func (s *demoStage) advise(w io.Writer) error {
 	fmt.Fprintf(&b, "\nLet e join the lane, too: its messages go there until it ends:\n")
 	fmt.Fprintf(&b, "  %s run%s --lane %s --service e --instance E2 --no-listen -- %s demo-service\n",
 		s.self, control, demo.Green, s.self)
+	b.WriteString("\nThen have it handed plain messages that E1 has read, once more and in the lane:\n")
+	fmt.Fprintf(&b, "  %s group replay %s %s --lane %s --color - --since 1h%s\n", s.self, demo.Group, demo.Topic, demo.Green, control)
 	fmt.Fprintf(&b, "\nLogs are in %s until then.\n", s.dir)
 	_, err := fmt.Fprint(w, b.String())
 	return err

@@ -34,6 +34,7 @@ type demoMail struct {
 	stage    *demoStage
 	engine   engine
 	producer *consume.Producer
+	hops     *consume.Hops
 	receipts *demo.Receipts
 
 	mu     sync.Mutex
@@ -48,7 +49,11 @@ func (s *demoStage) messages(ctx context.Context) (trials []*demo.Trial, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.engine.Close()) }()
-	m.producer = consume.NewProducer(m.engine, outsider{})
+	if m.hops, err = consume.NewHops(m.engine, outsider{}, consume.HopsConfig{Share: 1, Service: "demo"}); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.hops.Close(ctx)) }()
+	m.producer = consume.NewProducer(m.engine, outsider{}, consume.RecordHops(m.hops))
 	if m.receipts, err = demo.ListenReceipts(ctx, m.take); err != nil {
 		return nil, err
 	}

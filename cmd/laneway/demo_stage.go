@@ -43,6 +43,7 @@ type demoStage struct {
 	server   *demoServer
 	client   *http.Client
 	actors   []*demoActor
+	passedOn string // place of a green message that E2 left to E1; empty: there is none
 	logs     []*os.File
 	ended    chan *demoActor // each actor whose process has ended, once
 	waiting  sync.WaitGroup  // for the goroutines that send to ended

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -92,6 +93,26 @@ func (t *Trial) Handed(color lane.Name, instance string) (n int) {
 		}
 	}
 	return n
+}
+
+// First is the place of the first message of a color that an instance alone was handed,
+// as topic/partition@offset; empty: there is none.
+func (t *Trial) First(color lane.Name, instance string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var first *Receipt
+	for id, rs := range t.receipts {
+		if t.sent[id] != color || slices.ContainsFunc(rs, func(r Receipt) bool { return r.Visit.Instance != instance }) {
+			continue
+		}
+		if r := &rs[0]; first == nil || cmp.Or(cmp.Compare(r.Partition, first.Partition), cmp.Compare(r.Offset, first.Offset)) < 0 {
+			first = r
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d@%d", Topic, first.Partition, first.Offset)
 }
 
 // Missing counts messages that nobody was handed yet.

@@ -82,6 +82,29 @@ func TestTrialLanes(t *testing.T) {
 	}
 }
 
+// TestTrialFirst: the first message that one instance alone was handed is found by its place.
+func TestTrialFirst(t *testing.T) {
+	t.Parallel()
+	trial := NewTrial(Stopped)
+	if got := trial.First(Green, "E1"); got != "" {
+		t.Errorf("of none: got %q", got)
+	}
+	for i, id := range []string{"a", "b", "c", "d"} {
+		color := Green
+		if id == "d" {
+			color = lane.Baseline
+		}
+		trial.Send(id, color)
+		r := handed(id, "E1", false)
+		r.Partition, r.Offset = 1, int64(10-i)
+		trial.Take(r)
+	}
+	trial.Take(handed("c", "E2", true))
+	if got, want := trial.First(Green, "E1"), "orders/1@9"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestWriteTrials(t *testing.T) {
 	t.Parallel()
 	clean, killed := NewTrial(Stopped), NewTrial(Killed)

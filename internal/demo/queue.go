@@ -59,6 +59,18 @@ func openMessages(ctx context.Context, lc *laneclient.Client) (Messages, error) 
 	return Messages{Source: src, Connection: lc}, nil
 }
 
+// recordAll keeps all hops of messages, so that it can be looked up who had one.
+func (m Messages) recordAll() (*consume.Hops, error) {
+	return consume.NewHops(m.Source, m.Connection, consume.HopsConfig{Share: 1})
+}
+
+// closeHops writes what waits. The engine may have gone before: then nobody looks at hops.
+func closeHops(ctx context.Context, h *consume.Hops) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // it is closed since ctx has ended
+	defer cancel()
+	_ = h.Close(ctx)
+}
+
 // Order is a message for e. id is unique; whoever consumes it posts a [Receipt] to replyTo
 // and then works on it for a while.
 func Order(id, replyTo string, work time.Duration) consume.Outgoing {
@@ -77,6 +89,7 @@ type queueCaller struct {
 	from     lane.Name // of this process
 	source   consume.Source
 	producer *consume.Producer
+	hops     *consume.Hops
 	receipts *Receipts
 
 	mu      sync.Mutex
@@ -85,10 +98,13 @@ type queueCaller struct {
 
 func newQueueCaller(ctx context.Context, service string, m Messages) (*queueCaller, error) {
 	c := &queueCaller{service: service, from: m.Connection.Process(), source: m.Source, waiting: map[string]chan<- Receipt{}}
-	c.producer = consume.NewProducer(m.Source, m.Connection, consume.WithInject(func(ctx context.Context, to lane.Carrier) {
+	var err error
+	if c.hops, err = m.recordAll(); err != nil {
+		return nil, errors.Join(err, m.Source.Close())
+	}
+	c.producer = consume.NewProducer(m.Source, m.Connection, consume.RecordHops(c.hops), consume.WithInject(func(ctx context.Context, to lane.Carrier) {
 		w3c().Inject(ctx, carried{to})
 	}))
-	var err error
 	if c.receipts, err = ListenReceipts(ctx, c.take); err != nil {
 		return nil, errors.Join(err, m.Source.Close())
 	}
@@ -133,17 +149,24 @@ func (c *queueCaller) take(r Receipt) {
 }
 
 func (c *queueCaller) close() error {
-	return errors.Join(c.receipts.Close(), c.source.Close())
+	err := c.receipts.Close()
+	closeHops(context.Background(), c.hops)
+	return errors.Join(err, c.source.Close())
 }
 
 // consumeQueue consumes until ctx ends.
 func consumeQueue(ctx context.Context, s *service, m Messages, cfg *Config) error {
 	sender := newReceiptSender()
 	defer sender.close()
+	hops, err := m.recordAll()
+	if err != nil {
+		return err
+	}
+	defer closeHops(ctx, hops)
 	c, err := consume.Run(ctx, m.Source, m.Connection, Topic, Group,
 		func(ctx context.Context, d *consume.Delivery) error { return s.handle(ctx, d, sender) },
 		// One after the other, so that it can be seen how far a consumer has got.
-		consume.WithConcurrency(1), consume.WithWindow(consumerWindow, 0), consume.WithPartitions(TopicPartitions), consume.WithLog(cfg.Client.Log))
+		consume.WithConcurrency(1), consume.WithWindow(consumerWindow, 0), consume.WithPartitions(TopicPartitions), consume.WithHops(hops), consume.WithLog(cfg.Client.Log))
 	if err != nil {
 		return err
 	}
