@@ -45,7 +45,9 @@ type play struct {
 	downTill time.Duration
 	slowTill time.Duration
 	resets   int
-	moves    int // that took place
+	called   bool                       // a reset was taken back, or will be
+	closed   map[consume.Partition]bool // logs that are another one now: nothing is appended any more
+	moves    int                        // that took place
 }
 
 // traced is one line of a trace, written when it is asked for.
@@ -59,7 +61,7 @@ func newPlay(ctx context.Context, seed uint64) *play {
 	p := &play{
 		plan: makePlan(seed, true), life: ctx, start: time.Now(), unjam: make(chan struct{}),
 		engine: consume.NewMemory(consume.MemoryConfig{}), cover: newCoverage(), random: stream{state: mixed(seed, 12)},
-		known: map[consume.Partition]int64{}, appended: map[lane.Name]int{}, stored: map[string]bool{}, nth: map[string]int{},
+		known: map[consume.Partition]int64{}, closed: map[consume.Partition]bool{}, appended: map[lane.Name]int{}, stored: map[string]bool{}, nth: map[string]int{},
 	}
 	p.plan.without(func(l lane.Name) bool { return !l.Valid() }) // the engine takes none
 	p.reg = consume.NewMemoryRegistry(consume.MemoryRegistryConfig{TTL: p.plan.ttl, Margin: p.plan.ttl * 3 / 10})
@@ -188,7 +190,7 @@ func (p *play) op(o *op) {
 		p.laneDown(r.n(len(p.plan.lanes)), r)
 	case opGroupPause, opReset:
 		p.groupOp(o.kind, r)
-	case opGrow, opRetain:
+	case opGrow, opRetain, opTruncate, opRecreate:
 		p.logOp(o.kind, r)
 	case opDown:
 		p.fault(FaultGoneAll)
@@ -263,6 +265,9 @@ func (p *play) append(r *stream) {
 	t := topics[r.n(len(topics))].Name
 	parts, _ := p.engine.Partitions(p.life, t)
 	id := consume.Partition{Topic: t, Index: int32(r.n(int(parts)))}
+	if p.closed[id] {
+		return
+	}
 	favorite := p.plan.colors[r.n(len(p.plan.colors))]
 	most := 4
 	if p.plan.bursts && r.n(3) == 0 {
@@ -291,8 +296,8 @@ func (p *play) append(r *stream) {
 // look tells the checker of what a log has got, before anybody can do anything with it.
 func (p *play) look(id consume.Partition) {
 	b, err := p.engine.Peek(id, p.known[id], consume.Filter{All: true}, 1<<20)
-	if err != nil {
-		return // it is closed
+	if err != nil || p.closed[id] {
+		return
 	}
 	p.known[id] = b.Next
 	for _, m := range b.Messages {
@@ -330,8 +335,8 @@ func (p *play) laneDown(i int, r *stream) {
 	if r.n(2) == 0 {
 		p.after(r.between(0, 2*time.Second), func() { p.laneUp(i) })
 	}
-	for _, w := range p.slots {
-		if w != nil && !w.gone && w.in(name) && r.n(5) > 0 {
+	for _, w := range p.slots { // one that has other members stays more often
+		if w != nil && !w.gone && w.in(name) && r.n(5) > len(w.roles[0].options.Members)-1 {
 			p.after(r.between(0, 3*time.Second), w.stop)
 		}
 	}
@@ -356,13 +361,14 @@ func (p *play) groupOp(kind opKind, r *stream) {
 	p.resets++
 	to.Reset = &consume.Reset{ID: fmt.Sprintf("r%d", p.resets), Offsets: map[consume.Partition]int64{}}
 	for _, s := range p.reg.Records(name) {
-		if b, err := p.engine.Bounds(p.life, s.Partition); err == nil && r.n(3) > 0 {
+		if b, err := p.engine.Bounds(p.life, s.Partition); err == nil && r.n(3) > 0 && !p.closed[s.Partition] {
 			to.Reset.Offsets[s.Partition] = b.First + int64(r.n(int(b.End-b.First)+1))
 		}
 	}
 	p.notef("registry", "%s is to begin again at %v", name, to.Reset.Offsets)
 	p.reg.SetGroup(name, to)
 	if r.n(2) == 0 {
+		p.called = true
 		p.after(r.between(0, 4*time.Second), func() {
 			if now := p.reg.View(name).Group; now.Reset != nil && now.Reset.ID == to.Reset.ID {
 				now.Reset = nil
@@ -389,13 +395,69 @@ func (p *play) logOp(kind opKind, r *stream) {
 		id := consume.Partition{Topic: t, Index: int32(r.n(int(parts)))}
 		p.look(id)
 		b, _ := p.engine.Bounds(p.life, id)
-		if b.End > b.First {
+		if b.End > b.First && !p.closed[id] {
 			p.fault(FaultRetention)
 			first := b.First + 1 + int64(r.n(int(b.End-b.First)))
 			p.notef("engine", "retention: %s begins at %d", id, first)
 			_ = p.engine.Retain(id, first)
 			p.check.deleted(id, 0, first, true)
 		}
+	case opTruncate:
+		id := consume.Partition{Topic: t, Index: int32(r.n(int(parts)))}
+		if first, end, ok := p.mayBreak(id); ok && end > first {
+			end = max(first, end-1-int64(r.n(2)))
+			p.fault(FaultTruncated)
+			p.notef("engine", "truncated: %s ends at %d", id, end)
+			p.check.deleted(id, end, p.known[id], false)
+			p.breakLog(id)
+			_ = p.engine.Truncate(id, end)
+		}
+	case opRecreate:
+		p.recreate(t, parts)
 	default:
 	}
+}
+
+// recreate deletes a topic and creates it again.
+func (p *play) recreate(topic string, parts int32) {
+	for i := range parts {
+		if _, _, ok := p.mayBreak(consume.Partition{Topic: topic, Index: i}); !ok {
+			return
+		}
+	}
+	p.fault(FaultRecreated)
+	p.notef("engine", "created again: %s", topic)
+	for i := range parts {
+		id := consume.Partition{Topic: topic, Index: i}
+		p.check.deleted(id, 0, p.known[id], false)
+		p.breakLog(id)
+	}
+	_ = p.engine.Recreate(topic)
+}
+
+func (p *play) breakLog(id consume.Partition) {
+	p.closed[id] = true
+	p.check.broke(id)
+}
+
+// mayBreak reports whether a log may become another one: not while some group has no record of it
+// or is told to begin again, since nobody could tell then. All groups have noted that they are
+// beyond end.
+func (p *play) mayBreak(id consume.Partition) (first, end int64, ok bool) {
+	p.look(id)
+	b, _ := p.engine.Bounds(p.life, id)
+	end = b.End
+	for _, g := range p.check.groups {
+		part := g.part(id)
+		if part.record == nil || part.broken || p.called || part.record.Epoch != b.Epoch {
+			return 0, 0, false
+		}
+		if reset := p.reg.View(g.cfg.Group).Group.Reset; reset != nil {
+			if _, named := reset.Offsets[id]; named {
+				return 0, 0, false
+			}
+		}
+		end = min(end, part.notes[consume.Main].Pos)
+	}
+	return b.First, end, true
 }

@@ -78,7 +78,7 @@ func (p *play) enter(slot int) {
 			for _, t := range m.topics {
 				member.Topics = append(member.Topics, p.plan.groups[g].Topics[t].Name)
 			}
-			ms = append(ms, member)
+			ms = slices.Insert(ms, w.net.n(len(ms)+1), member)
 		}
 		if len(ms) > 0 {
 			w.join(g, ms)
@@ -193,6 +193,9 @@ func (w *player) await() {
 	for _, r := range w.roles {
 		if r.err != nil && p.closing && !w.gone {
 			p.check.fail("STOP", "%s, with nothing in its way: %v", r.by.name, r.err)
+		}
+		if r.err == nil && !r.stopped && !w.gone && !p.failed() {
+			p.check.fail("STOP", "%s has ended, and its core has not given up what it holds", r.by.name)
 		}
 	}
 	w.ended = true
@@ -397,7 +400,7 @@ func (p *play) standsAt(id consume.Partition, s consume.Start) int64 {
 func (r *role) resolved(e *consume.Resolved) {
 	p := r.w.play
 	a, was := r.asked[e.Partition]
-	if now := p.standsAt(e.Partition, a.start); !was || e.Offset < a.at || e.Offset > now {
+	if now := p.standsAt(e.Partition, a.start); !p.closed[e.Partition] && (!was || e.Offset < a.at || e.Offset > now) {
 		p.check.fail("START", "%s begins with %s at %d: %+v was %d and is %d", r.by.name, e.Partition, e.Offset, a.start, a.at, now)
 	}
 	p.check.resolved(r.group, e.Partition, e.Offset)

@@ -261,7 +261,7 @@ func (g *roleRegistry) lag() time.Duration {
 
 // tick is a delay, until something else comes from the registry, too.
 func (w *player) tick(d time.Duration) time.Duration {
-	const tick = 20 * time.Millisecond
+	const tick = 60 * time.Millisecond
 	if now := w.play.now(); w.ticks {
 		d = (now + d + tick).Truncate(tick) - now
 	}
