@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/consume"
 )
 
 // TestExamples does what each example's README.md says, but for its ports.
@@ -52,8 +54,10 @@ func TestExamples(t *testing.T) {
 			}
 			return nil
 		})
-		s.orderFrom(t, hosts[0], "", workers[0])
-		s.orderFrom(t, hosts[1], "green", workers[1])
+		plain := s.orderFrom(t, hosts[0], "", workers[0])
+		s.showsOrder(t, s.orderFrom(t, hosts[1], "green", workers[1]), "i1")
+		s.must(t, "group", "replay", "example-workers", "example.orders", "--lane", "green", "--since", "1h")
+		s.worksOn(t, plain, "green", workers[1])
 		if err := syscall.Kill(workers[1].child(t), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -61,10 +65,10 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// orderFrom orders something of the example with a queue and waits until a worker has it.
-func (s *server) orderFrom(t *testing.T, host, color string, worker *process) {
+// orderFrom orders something of the example with a queue, waits until a worker has it, and
+// gives its number.
+func (s *server) orderFrom(t *testing.T, host, color string, worker *process) (order string) {
 	t.Helper()
-	var order string
 	poll(t, 20*time.Second, func() error {
 		status, body, err := get(t, s.addresses["gateway"], host, "/")
 		if err != nil {
@@ -75,10 +79,33 @@ func (s *server) orderFrom(t *testing.T, host, color string, worker *process) {
 		}
 		return nil
 	})
+	s.worksOn(t, order, color, worker)
+	return order
+}
+
+// worksOn waits until a worker has worked on an order.
+func (s *server) worksOn(t *testing.T, order, color string, worker *process) {
+	t.Helper()
 	want := fmt.Sprintf(" works on order %s of color %q\n", order, color)
 	poll(t, 30*time.Second, func() error {
 		if out := worker.stdout.String(); !strings.Contains(out, want) {
 			return fmt.Errorf("%s says %q, want %q", worker.Cmd, out, want)
+		}
+		return nil
+	})
+}
+
+// showsOrder waits until it is known of an order that an instance has worked on it.
+func (s *server) showsOrder(t *testing.T, order, instance string) {
+	t.Helper()
+	var listed []struct{ ID string }
+	if err := json.Unmarshal([]byte(s.must(t, "message", "list", "example.orders", "--key", order, "-o", "json")), &listed); err != nil || len(listed) != 1 {
+		t.Fatalf("orders: %+v, %v", listed, err)
+	}
+	poll(t, 30*time.Second, func() error {
+		hops := s.showMessage(t, listed[0].ID).Hops
+		if len(hops) != 3 || hops[0].Kind != consume.HopProduced || hops[2].Kind != consume.HopSettled || hops[2].Instance != instance {
+			return fmt.Errorf("got %+v, want it produced, dispatched and settled by %s", hops, instance)
 		}
 		return nil
 	})

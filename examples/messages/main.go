@@ -54,20 +54,30 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	if args[0] == "shop" {
-		return sell(ctx, consume.NewProducer(engine, lc))
+	// `laneway message show` tells then which worker had a message, and what became of it.
+	hops, err := consume.NewHops(engine, lc, consume.HopsConfig{Share: 1, Log: slog.Default()})
+	if err != nil {
+		return err
 	}
-	return work(ctx, engine, lc)
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, hops.Close(closing)) // writes what waits
+	}()
+	if args[0] == "shop" {
+		return sell(ctx, consume.NewProducer(engine, lc, consume.RecordHops(hops)))
+	}
+	return work(ctx, engine, lc, hops)
 }
 
 // work handles each order that is of this worker's lane, until ctx ends.
-func work(ctx context.Context, engine *jetstream.Engine, lc *laneclient.Client) error {
+func work(ctx context.Context, engine *jetstream.Engine, lc *laneclient.Client, hops *consume.Hops) error {
 	handle := func(ctx context.Context, d *consume.Delivery) error {
 		// What is called or sent with ctx goes on in the message's color.
 		fmt.Printf("%s works on %s of color %q\n", lc.Instance(), d.Value, lane.From(ctx))
 		return nil // an error would have it retried, by whoever its color belongs to then
 	}
-	c, err := consume.Run(ctx, engine, lc, topic, group, handle, consume.WithPartitions(4), consume.WithLog(slog.Default()))
+	c, err := consume.Run(ctx, engine, lc, topic, group, handle, consume.WithPartitions(4), consume.WithHops(hops), consume.WithLog(slog.Default()))
 	if err != nil {
 		return err
 	}
