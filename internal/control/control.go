@@ -92,8 +92,10 @@ func New(cfg Config) (*Control, error) {
 		return nil, fmt.Errorf("control: Config.Hosts: %w", err)
 	}
 	c.metrics = newMetrics(cfg.Metrics)
-	if err := c.metrics.registry.Register(newGauges(c)); err != nil {
-		return nil, fmt.Errorf("control: register metrics: %w", err)
+	for _, g := range []prometheus.Collector{newGauges(c), newGroupGauges(c)} {
+		if err := c.metrics.registry.Register(g); err != nil {
+			return nil, fmt.Errorf("control: register metrics: %w", err)
+		}
 	}
 	c.router = newRouter(c.endpoints())
 	if c.openapi, err = document(c.router.endpoints, cfg.Version); err != nil {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/lane"
@@ -179,8 +180,15 @@ func note(cursor string, kv store.KV) laneclient.CursorNote {
 
 // writeCursors carries out a write in one transaction, and answers it with record and notes
 // as they are at that very revision. err: what became of it is not known, or it was not
-// carried out at all.
+// carried out at all. It is counted.
 func (c *Control) writeCursors(ctx context.Context, w *cursorWrite) (cursorAnswer, error) {
+	began := time.Now()
+	a, err := c.carryOut(ctx, w)
+	c.metrics.cursors.wrote(w, &a, err, time.Since(began))
+	return a, err
+}
+
+func (c *Control) carryOut(ctx context.Context, w *cursorWrite) (cursorAnswer, error) {
 	if err := c.engineOf(ctx, w); err != nil {
 		return cursorAnswer{}, err
 	}

@@ -61,6 +61,7 @@ func (c *Control) putCursor(w http.ResponseWriter, r *http.Request, p params) er
 	write := checkWrite(at.name, &body, f)
 	write.session, write.rev = writerOf(r, f), rev
 	if err := f.err("the write"); err != nil {
+		c.metrics.cursors.mistaken()
 		return err
 	}
 	write.engine, write.group = p["engine"], p["group"]
@@ -143,6 +144,7 @@ func (c *Control) writeOne(ctx context.Context, session string, body *laneclient
 	}
 	write := checkWrite(body.Name, &body.CursorWrite, f)
 	if err := f.err("the write"); err != nil {
+		c.metrics.cursors.mistaken()
 		return refusedWrite(toProblem(err))
 	}
 	write.session, write.rev = session, body.IfRevision

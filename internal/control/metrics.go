@@ -25,6 +25,7 @@ type metrics struct {
 	renewals       *prometheus.CounterVec
 	laneSteps      *prometheus.CounterVec
 	panics         prometheus.Counter
+	cursors        *cursorMetrics
 }
 
 func newMetrics(registry *prometheus.Registry) *metrics {
@@ -49,6 +50,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	}
 	m.watchEvents, m.watchOverflows, m.panics = events.WithLabelValues(), overflows.WithLabelValues(), panics.WithLabelValues()
 	registry.MustRegister(m.requests, m.seconds, m.renewals, m.laneSteps, events, overflows, panics)
+	m.cursors = newCursorMetrics(registry)
 	return m
 }
 

@@ -1,8 +1,8 @@
 package telemetry
 
 // Names of metrics, with their unit at the end as Prometheus has it. Series with
-// a lane label are bounded by the lanes that live; all other labels are closed
-// lists of words.
+// a lane label are bounded by the lanes that live, and those with a group label by the
+// groups that exist; all other labels are closed lists of words.
 const (
 	// MetricBuild is 1, labeled with the version.
 	MetricBuild = "laneway_build_info"
@@ -60,4 +60,21 @@ const (
 	MetricLanes = "laneway_lanes"
 	// MetricLeader is 1 on the replica that runs the life of lanes.
 	MetricLeader = "laneway_control_leader"
+
+	// MetricCursorWrites counts writes of cursors by outcome: done, conflict, refused, unknown.
+	MetricCursorWrites = "laneway_cursor_writes_total"
+	// MetricCursorMoves counts moves of cursors by kind, reason and outcome of their write.
+	MetricCursorMoves = "laneway_cursor_moves_total"
+	// MetricCursorSeconds is a histogram of the time of the transactions of such writes.
+	MetricCursorSeconds = "laneway_cursor_write_seconds"
+	// MetricGroupMoves counts moves that took place by group and kind. Series with a group
+	// label are those of 1,000 groups that exist; * stands for all others.
+	MetricGroupMoves = "laneway_group_moves_total"
+	// MetricGroupNotes counts notes of cursors that were written, by group.
+	MetricGroupNotes = "laneway_group_notes_total"
+	// MetricGroupMembers is how many members live, by group.
+	MetricGroupMembers = "laneway_group_members"
+	// MetricGroupCursors is how many cursors there are, by group and state: held by a live
+	// session, or free.
+	MetricGroupCursors = "laneway_group_cursors"
 )
