@@ -46,6 +46,7 @@ func derived(topic, group, suffix string) string {
 // of its methods may be called at once.
 type Consumer struct {
 	member string
+	runner *Runner
 	stop   context.CancelFunc
 	done   chan struct{}
 	err    error // read after done is closed
@@ -189,7 +190,7 @@ func (c *consumption) start(ctx context.Context, leave func()) (*Consumer, error
 		return nil, err
 	}
 	run, stop := context.WithCancel(ctx)
-	out := &Consumer{member: c.Members[0].ID, stop: stop, done: make(chan struct{})}
+	out := &Consumer{member: c.Members[0].ID, runner: r, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(out.done)
 		defer stop()

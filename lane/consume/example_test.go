@@ -2,8 +2,10 @@ package consume_test
 
 import (
 	"context"
+	"expvar"
 	"fmt"
 	"log"
+	"net/http"
 	"slices"
 	"time"
 
@@ -110,4 +112,35 @@ func ExampleWithOrdered() {
 	fmt.Println(err)
 	_ = c.Close(ctx)
 	// Output: consume: group billing: ordered is true, and the program wants false: change one of them: the group has other settings than the program demands
+}
+
+// What a consumer has done and how far it is, for /debug/vars and for Prometheus.
+func ExampleConsumer_Stats() {
+	ctx := context.Background()
+	src := consume.NewMemory(consume.MemoryConfig{})
+	lc := consume.NewMemoryRegistry(consume.MemoryRegistryConfig{}).Connect()
+	handled := make(chan struct{})
+	c, err := consume.Run(ctx, src, lc, "orders", "billing", func(context.Context, *consume.Delivery) error {
+		close(handled)
+		return nil
+	}, consume.WithPartitions(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	expvar.Publish("consumer", expvar.Func(func() any { return c.Stats() }))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_ = consume.WriteMetrics(w, c.Stats()) // who asks has left
+	})
+
+	if err := consume.NewProducer(src, lc).Send(ctx, consume.Outgoing{Topic: "orders"}); err != nil {
+		log.Fatal(err)
+	}
+	<-handled
+	if err := c.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+	s := c.Stats()
+	fmt.Println("settled:", s.Settled, "lost:", s.Lost, "alarms of retention:", s.Alarms[consume.AlarmRetention])
+	// Output: settled: 1 lost: 0 alarms of retention: 0
 }

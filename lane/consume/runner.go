@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,6 +84,11 @@ type Runner struct {
 	leaving bool
 	staying int // members that have not left yet
 	done    bool
+	counts  counters
+
+	begun atomic.Bool   // Run was called
+	over  chan struct{} // closed when the loop has ended, and last is set
+	last  Stats
 
 	box  mailbox
 	wg   sync.WaitGroup
@@ -107,10 +113,12 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{
+	r := &Runner{
 		o: o, core: core, log: o.Log, timers: map[Timer]*time.Timer{}, runs: map[uint64]*worker{}, tails: map[Partition]*tail{},
-		box: mailbox{wake: make(chan struct{}, 1)},
-	}, nil
+		box: mailbox{wake: make(chan struct{}, 1)}, over: make(chan struct{}),
+	}
+	r.counts = newCounters(&r.o.Config)
+	return r, nil
 }
 
 // Run consumes until ctx ends, then gives up what it holds: members leave, handlers finish
@@ -120,6 +128,7 @@ func NewRunner(o Options) (*Runner, error) {
 func (r *Runner) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.life = life
+	r.begun.Store(true)
 	defer r.wg.Wait()
 	defer cancel()
 	defer func() {
@@ -131,6 +140,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.spawn(r.count)
 	r.spawn(r.keep)
 	err := r.loop(ctx)
+	r.ended()
 	for _, w := range r.runs {
 		w.stop()
 	}
@@ -186,6 +196,7 @@ func (r *Runner) handle(in []input) (rest []input) {
 // step steps the Core and does what follows.
 func (r *Runner) step(e Event) {
 	r.hopAnswered(e)
+	r.counts.heard(r.core, e)
 	actions := r.core.Step(e)
 	if r.o.Observe != nil {
 		r.o.Observe(e, actions)
@@ -214,6 +225,7 @@ func (r *Runner) recall(all bool) {
 }
 
 func (r *Runner) act(a Action) {
+	r.counts.did(a)
 	switch a := a.(type) {
 	case *Propose:
 		r.propose(a.Write, a.Attempt)
