@@ -113,6 +113,9 @@ const (
 	AlarmRegistryBack AlarmKind = "registry-back"
 	AlarmNoNote       AlarmKind = "note-missing" // a cursor that is in the record has no note, or a note no record: somebody changed the registry
 	AlarmHandover     AlarmKind = "handover-cut" // a release did not wait for what is in flight any longer
+	// AlarmForeign is raised by the [Runner], not by the Core: somebody who does not go through
+	// Laneway consumes in the group. See [ForeignConsumer].
+	AlarmForeign AlarmKind = "foreign-consumer"
 )
 
 // Alarm asks the caller to tell people.
@@ -123,7 +126,7 @@ type Alarm struct {
 	// AlarmRetention: the offsets from From on, so many of them, are gone; there is an alarm for each
 	// stretch. Ahead of the position messages of other cursors may be among them.
 	From  int64
-	Count int64 // AlarmHandover: messages in flight
+	Count int64 // AlarmHandover: messages in flight; AlarmForeign: consumers of the topic, of which Partition is the first
 }
 
 // Moved tells that moves that were proposed have taken place.

@@ -47,6 +47,7 @@ type Memory struct {
 	mu      sync.Mutex
 	topics  map[string]*memoryTopic
 	mirrors map[memoryMirror]int64
+	foreign map[*ForeignConsumer]bool
 	epochs  int           // given out so far
 	added   uint64        // messages that were taken in so far: orders delays of one time
 	changed chan struct{} // closed and replaced when a reader should look again
@@ -85,6 +86,8 @@ type memoryMirror struct {
 var (
 	_ Source = (*Memory)(nil)
 	_ Topics = (*Memory)(nil)
+
+	_ ForeignFinder = (*Memory)(nil)
 )
 
 // NewMemory makes an engine without topics.
@@ -99,6 +102,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 		now: cfg.Now, wait: cfg.FetchWait,
 		topics:  map[string]*memoryTopic{},
 		mirrors: map[memoryMirror]int64{},
+		foreign: map[*ForeignConsumer]bool{},
 		changed: make(chan struct{}),
 	}
 }
@@ -423,7 +427,7 @@ func (m *Memory) Mirrored(group string, color lane.Name, p Partition) (int64, bo
 
 // Caps are all there are.
 func (m *Memory) Caps() Caps {
-	return Caps{FilterColor: true, Delay: true, Dedup: true, Mirror: true, Grow: true}
+	return Caps{FilterColor: true, Delay: true, Dedup: true, Mirror: true, Grow: true, ForeignConsumers: true}
 }
 
 // Close ends all calls with [ErrClosed]. It may be called again.

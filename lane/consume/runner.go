@@ -139,6 +139,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.spawn(r.watch)
 	r.spawn(r.count)
 	r.spawn(r.keep)
+	r.spawn(r.lookForeign)
 	err := r.loop(ctx)
 	r.ended()
 	for _, w := range r.runs {

@@ -73,6 +73,8 @@ type Caps struct {
 	Dedup       bool // Append honors Message.ID
 	Mirror      bool // Mirror does something
 	Grow        bool // Topics.Grow works
+	// ForeignConsumers: the engine is a [ForeignFinder].
+	ForeignConsumers bool
 }
 
 // Filter says which messages of a partition a read wants.

@@ -412,6 +412,8 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 		if n, more := p.with(a, a.running[cursorAt{p.id, al.Cursor}]); al.Count < int64(max(n, 1)) || al.Count > int64(n+more) {
 			k.fail("ALARM", "%s says that %d messages of cursor %q of %s were cut off, and there are %d", a.name, al.Count, al.Cursor, p.name(), n)
 		}
+	case consume.AlarmForeign:
+		k.fail("ALARM", "%s says that somebody consumes past Laneway, of which the Core knows nothing", a.name)
 	}
 }
 

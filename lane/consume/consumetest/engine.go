@@ -28,6 +28,10 @@ type Engine struct {
 	Recreate func(ctx context.Context, topic string) error
 	// Trim deletes what lies below an offset, as retention does.
 	Trim func(ctx context.Context, p consume.Partition, first int64) error
+	// Foreign has a consumer of a group read a partition past Laneway, as a program does that
+	// knows the engine alone, until leave is called. It is needed where the engine's Caps say
+	// ForeignConsumers.
+	Foreign func(ctx context.Context, group string, p consume.Partition) (leave func() error, err error)
 }
 
 // RunEngine is the conformance suite of engines: what the protocol rests on, each as a
@@ -82,6 +86,7 @@ var engineChecks = []struct {
 	{"Delay", checkDelay},
 	{"Dedup", checkDedup},
 	{"Mirror", checkMirror},
+	{"Foreign", checkForeign},
 	{"Retention", checkRetention},
 	{"Crash", checkCrash},
 	{"Recreated", checkRecreated},

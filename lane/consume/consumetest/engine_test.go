@@ -16,6 +16,10 @@ func memory() consumetest.Engine {
 		Source: m, Topics: m,
 		Recreate: func(_ context.Context, topic string) error { return m.Recreate(topic) },
 		Trim:     func(_ context.Context, p consume.Partition, first int64) error { return m.Retain(p, first) },
+		Foreign: func(_ context.Context, group string, p consume.Partition) (func() error, error) {
+			leave, err := m.Foreign(consume.ForeignConsumer{Group: group, Partition: p})
+			return func() error { leave(); return nil }, err
+		},
 	}
 }
 
@@ -33,6 +37,16 @@ type broken struct {
 	read   func(b *consume.Batch, from int64, f consume.Filter)
 	bounds func(b *consume.Bounds)
 	append func(ms []*consume.Message) []*consume.Message
+
+	foreign func(topic string, found []consume.ForeignConsumer, more int) ([]consume.ForeignConsumer, int)
+}
+
+func (x *broken) ForeignConsumers(ctx context.Context, topic string) ([]consume.ForeignConsumer, int, error) {
+	found, more, err := consume.FindForeign(ctx, x.Source, topic)
+	if x.foreign != nil {
+		found, more = x.foreign(topic, found, more)
+	}
+	return found, more, err
 }
 
 func (x *broken) Read(ctx context.Context, p consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
@@ -118,6 +132,21 @@ func TestSuiteIsStrict(t *testing.T) {
 			bounds: func(b *consume.Bounds) { b.Epoch = "1" },
 			read:   func(b *consume.Batch, _ int64, _ consume.Filter) { b.Bounds.Epoch = "1" },
 		}},
+		{"nobody is foreign", "Foreign", broken{foreign: func(string, []consume.ForeignConsumer, int) ([]consume.ForeignConsumer, int) {
+			return nil, 0
+		}}},
+		{"everybody is foreign", "Foreign", broken{foreign: func(topic string, found []consume.ForeignConsumer, more int) ([]consume.ForeignConsumer, int) {
+			return append(found, consume.ForeignConsumer{Group: "self", Partition: consume.Partition{Topic: topic}}), more
+		}}},
+		{"foreign without a group", "Foreign", broken{foreign: func(_ string, found []consume.ForeignConsumer, more int) ([]consume.ForeignConsumer, int) {
+			for i := range found {
+				found[i].Group = ""
+			}
+			return found, more
+		}}},
+		{"foreign that are not counted", "Foreign", broken{foreign: func(_ string, found []consume.ForeignConsumer, _ int) ([]consume.ForeignConsumer, int) {
+			return found, 0
+		}}},
 		{"retention that is not told", "Retention", broken{
 			bounds: func(b *consume.Bounds) { b.First = 0 },
 			read:   func(b *consume.Batch, _ int64, _ consume.Filter) { b.Bounds.First = 0 },

@@ -165,7 +165,7 @@ func alarmWords(a *consume.Alarm) string {
 		return fmt.Sprintf("%s: %s %s, %d in flight", s, a.Partition, cursorWords(a.Cursor), a.Count)
 	case consume.AlarmTruncated, consume.AlarmNoNote:
 		return s + ": " + a.Partition.String()
-	case consume.AlarmRegistry, consume.AlarmRegistryBack:
+	case consume.AlarmRegistry, consume.AlarmRegistryBack, consume.AlarmForeign:
 	}
 	return s
 }
