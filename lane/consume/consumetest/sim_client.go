@@ -458,6 +458,9 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 		w.result.Coverage.Meanwhile++
 	}
 	w.result.Coverage.dispatched(cl.by, &w.plan.groups[cl.group], d)
+	if room := w.plan.room(int(d.Partition.Index)); room != "" && room == w.plan.room(cl.p.id) {
+		w.feature(FeatureRoom)
+	}
 	h := &hand{run: d.Run, partition: d.Partition, msg: d.Message, lane: d.Lane}
 	cl.hands = append(cl.hands, h)
 	if w.stuckNow(d.Lane) {
