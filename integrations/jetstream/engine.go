@@ -42,6 +42,8 @@ type Engine struct {
 var (
 	_ consume.Source = (*Engine)(nil)
 	_ consume.Topics = (*Engine)(nil)
+
+	_ consume.ForeignFinder = (*Engine)(nil)
 )
 
 // Open starts the embedded server, or connects to the external one, within ctx and at most
@@ -181,9 +183,9 @@ func (e *Engine) fault(err error) error {
 	}
 }
 
-// Caps are color filters, delays, IDs and growth.
+// Caps are color filters, delays, IDs, growth and that foreign consumers are told of.
 func (e *Engine) Caps() consume.Caps {
-	return consume.Caps{FilterColor: true, Delay: true, Dedup: true, Grow: true}
+	return consume.Caps{FilterColor: true, Delay: true, Dedup: true, Grow: true, ForeignConsumers: true}
 }
 
 // Mirror does nothing: JetStream has no place for offsets of others.
@@ -205,6 +207,7 @@ func (a *apiError) Error() string { return fmt.Sprintf("%s (%d)", a.Description,
 
 // Codes of apiError.
 const (
+	codeNoConsumer            = 10014
 	codeNoMessage             = 10037
 	codeNoSequence            = 10043
 	codeDeleteFailed          = 10057

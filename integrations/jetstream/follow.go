@@ -85,6 +85,7 @@ func (e *Engine) beginFollow(ctx context.Context, l log, f *follow, filter consu
 	ctx, cancel := context.WithTimeout(ctx, followBegin)
 	defer cancel()
 	cfg := natsjs.ConsumerConfig{
+		Name:          newFollowName(),
 		DeliverPolicy: natsjs.DeliverByStartSequencePolicy, OptStartSeq: uint64(f.next),
 		AckPolicy: natsjs.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: followLeft,
 	}

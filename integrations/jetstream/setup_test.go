@@ -129,6 +129,14 @@ func underTest(e *Engine) consumetest.Engine {
 			}
 			return s.Purge(ctx, natsjs.WithPurgeSequence(uint64(first)))
 		},
+		Foreign: func(ctx context.Context, group string, p consume.Partition) (func() error, error) {
+			l, err := e.log(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			_, err = e.js.CreateConsumer(ctx, l.stream, natsjs.ConsumerConfig{Durable: group, AckPolicy: natsjs.AckExplicitPolicy, MemoryStorage: true})
+			return func() error { return e.js.DeleteConsumer(context.WithoutCancel(ctx), l.stream, group) }, err
+		},
 	}
 }
 
