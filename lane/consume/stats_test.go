@@ -87,6 +87,14 @@ func TestStats(t *testing.T) {
 		if got := c.Stats().Cursors[0]; got.Unsettled != 0 || !got.Oldest.IsZero() {
 			t.Errorf("orders: %+v, want nothing that waits", got)
 		}
+		// A copy of a replay for a lane that has nobody is not handed out.
+		if err := s.engine.Append(t.Context(), &consume.Message{
+			Partition: consume.Partition{Topic: consume.RetryTopic("orders", "billing"), Index: -1},
+			Origin:    &consume.Origin{Partition: consume.Partition{Topic: "orders"}, Group: "billing", Replay: "r", Only: "green"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.until("the copy to be dropped", func() bool { return c.Stats().Dropped == 1 })
 
 		// A lane's own consumer: its color is split off here, and taken there.
 		green := s.consume(s.connect("green", "e2"), handle)
