@@ -3,7 +3,6 @@ package consume
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -77,15 +76,10 @@ func (r *Runner) open(id string) {
 	if r.leaving {
 		return
 	}
-	members := slices.Clone(r.o.Members)
-	for i := range members {
-		members[i].Session = id
+	for _, m := range r.o.Members { // each by itself: one that is refused keeps no other out
+		m.Session = id
+		r.spawn(func(ctx context.Context) { r.join(ctx, m) })
 	}
-	r.spawn(func(ctx context.Context) {
-		for _, m := range members {
-			r.join(ctx, m)
-		}
-	})
 }
 
 func (r *Runner) join(ctx context.Context, m Member) {

@@ -404,6 +404,37 @@ func TestRunnerCounts(t *testing.T) {
 	})
 }
 
+// TestRunnerMembers: a member that the registry refuses keeps no other of its process out; it
+// joins when its lane is there.
+func TestRunnerMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		access := s.registry.Connect()
+		r, err := consume.NewRunner(consume.Options{
+			Config: consume.Config{Group: "billing", Topics: []consume.Topic{{Name: "orders"}}}, Source: s.engine, Registry: access,
+			Members: []consume.Member{{ID: "e1", Lane: "green", Topics: []string{"orders"}}, {ID: "e2", Topics: []string{"orders"}}},
+			Handle:  ok,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		s.untilRun("", consume.Main)
+		if err := s.registry.CreateLane("green", ""); err != nil {
+			t.Fatal(err)
+		}
+		s.untilRun("green", "green")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		access.Close()
+		_ = s.engine.Close()
+	})
+}
+
 // TestRunnerSeeds: lanes and processes come and go at random; nothing is lost, and nothing is
 // handed out twice but by who gave it back.
 func TestRunnerSeeds(t *testing.T) {
