@@ -18,8 +18,11 @@ import (
 	"time"
 )
 
-// mutantSeeds are how many seeds a broken variant may survive.
-const mutantSeeds = 2000
+// How many seeds a broken variant may survive: of the simulation, and of real runners.
+const (
+	mutantSeeds       = 2000
+	runnerMutantSeeds = 500
+)
 
 // caught is how a seed fails.
 var caught = regexp.MustCompile(`seed (\d+): (\S+) at [^\n]*`)
@@ -30,9 +33,20 @@ var caught = regexp.MustCompile(`seed (\d+): (\S+) at [^\n]*`)
 // compare; its first lines say what it breaks. To make one, change the source, diff -u, and
 // change it back. A patch that does not fit the source any more fails.
 func TestMutants(t *testing.T) {
-	files, err := filepath.Glob("testdata/mutants/*.patch")
-	if err != nil || len(files) < 25 {
-		t.Fatalf("%d patches, %v: want at least 25", len(files), err)
+	testMutants(t, "testdata/mutants/*.patch", 25, "^TestSimulation$", mutantSeeds)
+}
+
+// TestRunnerMutants does the same with what drives the protocol: a broken variant is one of
+// package consume in which the core is as it should be, and [TestRunner] has to see it.
+func TestRunnerMutants(t *testing.T) {
+	testMutants(t, "testdata/mutants/runner/*.patch", 10, "^TestRunner$", runnerMutantSeeds)
+}
+
+func testMutants(t *testing.T, patches string, least int, test string, seeds int) {
+	t.Helper()
+	files, err := filepath.Glob(patches)
+	if err != nil || len(files) < least {
+		t.Fatalf("%d patches, %v: want at least %d", len(files), err, least)
 	}
 	if testing.Short() {
 		files = files[:2] // each is built anew
@@ -47,7 +61,7 @@ func TestMutants(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".patch")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seed, rule := runMutant(t, file)
+			seed, rule := runMutant(t, file, test, seeds)
 			if seed == 0 {
 				return
 			}
@@ -58,15 +72,15 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// runMutant builds the simulation over a patched source and runs it. It gives the seed that
+// runMutant builds a test over a patched source and runs it. It gives the seed that
 // failed first, and the rule that was broken; 0 where the test has failed.
-func runMutant(t *testing.T, file string) (seed int, rule string) {
+func runMutant(t *testing.T, file, test string, seeds int) (seed int, rule string) {
 	t.Helper()
-	out, err := runPatched(t, file, "^TestSimulation$", mutantSeeds)
+	out, err := runPatched(t, file, test, seeds)
 	m := caught.FindSubmatch(out)
 	switch {
 	case err == nil:
-		t.Errorf("%d seeds do not see it", mutantSeeds)
+		t.Errorf("%d seeds do not see it", seeds)
 	case m == nil:
 		t.Errorf("it is not seen, but it fails: %v\n%s", err, out[:min(len(out), 3000)])
 	default:

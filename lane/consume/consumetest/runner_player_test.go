@@ -520,6 +520,7 @@ func (r *role) speak(t *errand) {
 func (r *role) handle(ctx context.Context, d *consume.Delivery) error {
 	all, ok := r.begin(d)
 	if !ok {
+		<-ctx.Done() // what is given back comes again at once
 		return consume.ErrReturn
 	}
 	t := all[0]
@@ -545,6 +546,7 @@ func (r *role) handle(ctx context.Context, d *consume.Delivery) error {
 func (r *role) handleBatch(ctx context.Context, ds []*consume.Delivery) error {
 	all, ok := r.begin(ds...)
 	if !ok {
+		<-ctx.Done() // what is given back comes again at once
 		return consume.ErrReturn
 	}
 	defer r.returns(all[0].at)
