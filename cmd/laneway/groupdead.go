@@ -163,7 +163,11 @@ func (a *app) deadList() *cobra.Command {
 				now := time.Now()
 				g := a.newGrid("MESSAGE", "COLOR", "HAD BY", "FROM", "ATTEMPTS", "SENT", "WHY")
 				for _, v := range dead {
-					g.add(v.ID, colorText(lane.Name(v.Color)), laneOrBaseline(v.Lane), v.Origin, fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(printable([]byte(v.Error)), shownValue))
+					from := v.Origin
+					if v.Replay != "" {
+						from += ", " + v.Replay
+					}
+					g.add(v.ID, colorText(lane.Name(v.Color)), laneOrBaseline(v.Lane), from, fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(printable([]byte(v.Error)), shownValue))
 				}
 				return g.write(w)
 			})
