@@ -167,7 +167,7 @@ func (a *app) deadList() *cobra.Command {
 					if v.Replay != "" {
 						from += ", " + v.Replay
 					}
-					g.add(v.ID, colorText(lane.Name(v.Color)), laneOrBaseline(v.Lane), from, fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(printable([]byte(v.Error)), shownValue))
+					g.add(v.ID, colorText(lane.Name(v.Color)), laneOrBaseline(v.Lane), printable([]byte(from)), fmt.Sprint(v.Attempts), ago(v.Time, now), shorten(printable([]byte(v.Error)), shownValue))
 				}
 				return g.write(w)
 			})

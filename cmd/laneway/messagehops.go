@@ -256,7 +256,7 @@ func (a *app) hopGrid(hops []consume.Hop) *grid {
 		}
 		why := []string{}
 		if h.Reason != "" {
-			why = append(why, h.Reason)
+			why = append(why, printable([]byte(h.Reason)))
 		}
 		if h.Redelivered {
 			why = append(why, "redelivered")
