@@ -50,7 +50,7 @@ func (a *app) groupList() *cobra.Command {
 							lanes = append(lanes, m.Lane)
 						}
 					}
-					g.add(v.Name, v.Engine, strings.Join(v.Topics, ", "), fmt.Sprint(live), strings.Join(lanes, ", "), count(v.Lag), a.stateText(v))
+					g.add(v.Name, v.Engine, strings.Join(v.Topics, ", "), fmt.Sprint(live), strings.Join(lanes, ", "), count(v.Lag), a.stateText(v)+a.foreignMark(v))
 				}
 				return g.write(w)
 			})
@@ -76,6 +76,14 @@ func (a *app) stateText(v *groupView) string {
 	return v.State
 }
 
+// foreignMark says beside a group's state that somebody consumes past Laneway.
+func (a *app) foreignMark(v *groupView) string {
+	if len(v.Foreign) == 0 {
+		return ""
+	}
+	return ", " + a.painter().bad(plural(len(v.Foreign), "foreign consumer"))
+}
+
 // groupViews are all groups, each with its engine asked where that can be reached.
 func (a *app) groupViews(ctx context.Context) ([]*groupView, error) {
 	api := a.api()
@@ -97,6 +105,7 @@ func (a *app) groupViews(ctx context.Context) ([]*groupView, error) {
 		}
 		views = append(views, v)
 	}
+	a.tellFaults(facts.faults)
 	return views, nil
 }
 
@@ -106,7 +115,9 @@ func (a *app) groupShow() *cobra.Command {
 		Long: `Shows a group's consumers and its cursors: each partition has one for plain messages and
 for all colors that are not apart, and one for each color that is. It says who runs a cursor,
 for which lane and why, up to where all is settled, and how many messages wait. What a
-consumer has in its hands just now is known to its process alone; it counts as waiting.`,
+consumer has in its hands just now is known to its process alone; it counts as waiting.
+Below that are foreign consumers: those in the group that read from the engine itself and
+not through Laneway, where the engine can tell.`,
 		Example: "  laneway group show billing\n  laneway group show billing -o json",
 		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindGroups),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,6 +136,7 @@ consumer has in its hands just now is known to its process alone; it counts as w
 			if err != nil {
 				return err
 			}
+			a.tellFaults(facts.faults)
 			return a.print(v, func(w io.Writer) error { return a.writeGroup(w, v) })
 		},
 	}
@@ -161,10 +173,16 @@ func (a *app) writeGroup(w io.Writer, v *groupView) error {
 			return err
 		}
 	}
-	if len(v.Cursors) == 0 {
-		return nil
+	if len(v.Cursors) > 0 {
+		if err := a.writeCursors(w, v, now); err != nil {
+			return err
+		}
 	}
-	g = a.newGrid("TOPIC", "PARTITION", "MESSAGES", "READ BY", "OF", "SINCE", "WHY", "SETTLED BELOW", "WAITING")
+	return a.writeForeign(w, &v.foreign)
+}
+
+func (a *app) writeCursors(w io.Writer, v *groupView, now time.Time) error {
+	g := a.newGrid("TOPIC", "PARTITION", "MESSAGES", "READ BY", "OF", "SINCE", "WHY", "SETTLED BELOW", "WAITING")
 	for _, c := range v.Cursors {
 		if c.Unknown != "" {
 			g.add(c.Topic, fmt.Sprint(c.Partition), a.painter().bad(c.Unknown))

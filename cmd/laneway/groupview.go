@@ -21,6 +21,7 @@ type groupView struct {
 	Members []laneclient.Member `json:"members"`
 	Cursors []cursorView        `json:"cursors"`
 	Lag     *int64              `json:"lag,omitempty"` // of all cursors; left out: the engine was not asked, or not reached
+	foreign                     // those that are in the group
 }
 
 // cursorView is one cursor: of a partition's plain messages and what is not split off, or of
@@ -46,11 +47,13 @@ type groupFacts struct {
 	api     *api
 	lanes   []laneclient.Lane
 	members []laneclient.Member
-	live    map[string]bool // sessions
+	live    map[string]bool         // sessions
+	foreign map[string]foundForeign // by engine/topic
+	faults  []error                 // of what is left out
 }
 
 func readGroupFacts(ctx context.Context, c *api) (*groupFacts, error) {
-	f := &groupFacts{api: c, live: map[string]bool{}}
+	f := &groupFacts{api: c, live: map[string]bool{}, foreign: map[string]foundForeign{}}
 	var err error
 	if f.lanes, err = list[laneclient.Lane](ctx, c, laneclient.ListOptions{}); err != nil {
 		return nil, err
@@ -112,6 +115,7 @@ func (f *groupFacts) groupView(ctx context.Context, g laneclient.Group, e engine
 		}
 	}
 	if e != nil {
+		v.foreign = f.groupForeign(ctx, &g, e)
 		v.Lag = new(int64)
 		for _, c := range v.Cursors {
 			if c.Lag != nil {

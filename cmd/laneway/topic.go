@@ -213,6 +213,7 @@ type topicView struct {
 	laneclient.Topic
 	Groups []string        `json:"groups"`
 	Log    []partitionView `json:"log"` // by partition
+	foreign
 }
 
 // partitionView is one partition's log.
@@ -226,6 +227,8 @@ type partitionView struct {
 func (a *app) topicShow() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show NAME", Short: "Show a topic with its partitions and who reads it",
+		Long: `Shows a topic's partitions, the groups that read it, and foreign consumers: those that
+read from the engine itself and not through Laneway, where the engine can tell.`,
 		Example: "  laneway topic show orders\n  laneway topic show orders -o json",
 		Args:    exactArgs("NAME"), ValidArgsFunction: a.complete(laneclient.KindTopics),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -308,6 +311,10 @@ func (a *app) topicView(ctx context.Context, name string) (*topicView, error) {
 		}
 		v.Log = append(v.Log, partitionView{Partition: int(i), First: b.First, End: b.End, Messages: n})
 	}
+	if v.foreign, err = findForeign(ctx, e, name); err != nil {
+		a.tellFaults([]error{err})
+	}
+	v.markOf(v.Groups)
 	return v, nil
 }
 
@@ -324,7 +331,10 @@ func (a *app) writeTopic(w io.Writer, v *topicView) error {
 	for _, p := range v.Log {
 		g.add(fmt.Sprint(p.Partition), fmt.Sprint(p.Messages), fmt.Sprint(p.First), fmt.Sprint(p.End))
 	}
-	return writeBelow(w, g)
+	if err := writeBelow(w, g); err != nil {
+		return err
+	}
+	return a.writeForeign(w, &v.foreign)
 }
 
 func (a *app) topicGrow() *cobra.Command {

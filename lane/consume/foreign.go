@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 )
@@ -12,9 +13,9 @@ import (
 const MaxForeignConsumers = 100
 
 const (
-	foreignLook  = time.Minute      // how often a runner looks for foreign consumers
-	foreignFirst = 5 * time.Second  // and how soon at first
-	foreignWait  = 30 * time.Second // how long the engine may take to tell
+	foreignLook = time.Minute      // how often a runner looks for foreign consumers
+	foreignTick = 5 * time.Second  // how often it looks whether it is the one to do so
+	foreignWait = 30 * time.Second // how long the engine may take to tell
 )
 
 // ForeignConsumer is somebody who reads a topic from the engine itself and not through
@@ -71,16 +72,15 @@ func (r *Runner) lookForeign(ctx context.Context) {
 	if _, ok := r.o.Source.(ForeignFinder); !ok || !r.o.Source.Caps().ForeignConsumers {
 		return
 	}
-	told := map[string]bool{} // by topic
-	for wait := foreignFirst; sleep(ctx, wait); wait = foreignLook {
-		mine := make(chan map[string]bool, 1)
-		r.box.put(input{do: func() { mine <- r.leads() }})
+	looks := map[string]*foreignLooks{} // by topic
+	for sleep(ctx, foreignTick) {
+		leads := make(chan map[string]bool, 1)
+		r.box.put(input{do: func() { leads <- r.leads() }})
 		select {
-		case topics := <-mine:
-			for _, t := range r.o.Config.Topics {
-				for _, topic := range []string{t.Name, t.Retry} {
-					told[topic] = topics[topic] && r.tellForeign(ctx, topic, told[topic])
-				}
+		case topics := <-leads:
+			maps.DeleteFunc(looks, func(topic string, _ *foreignLooks) bool { return !topics[topic] })
+			for topic := range topics {
+				r.tellForeign(ctx, topic, looks)
 			}
 		case <-ctx.Done(): // the loop may have ended
 			return
@@ -88,19 +88,34 @@ func (r *Runner) lookForeign(ctx context.Context) {
 	}
 }
 
+// foreignLooks are those at one topic.
+type foreignLooks struct {
+	last time.Time
+	told bool // that there are foreign consumers in the group
+}
+
 // leads are the topics whose first partition's main cursor is run here.
 func (r *Runner) leads() map[string]bool {
 	out := map[string]bool{}
-	for id := range r.runs {
-		if run := r.core.runs[id]; run != nil && run.cursor == Main && run.p.id.Index == 0 {
+	for _, run := range r.core.runs {
+		if run.cursor == Main && run.p.id.Index == 0 {
 			out[run.p.id.Topic] = true
 		}
 	}
 	return out
 }
 
-// tellForeign looks at one topic, and tells of what is there where it was not before.
-func (r *Runner) tellForeign(ctx context.Context, topic string, told bool) bool {
+// tellForeign looks at one topic if it is time to, and tells of what is there where it was not
+// before.
+func (r *Runner) tellForeign(ctx context.Context, topic string, looks map[string]*foreignLooks) {
+	look := looks[topic]
+	if look == nil {
+		look = &foreignLooks{}
+		looks[topic] = look
+	} else if time.Since(look.last) < foreignLook {
+		return
+	}
+	look.last = time.Now()
 	call, cancel := context.WithTimeout(ctx, foreignWait)
 	defer cancel()
 	found, _, err := FindForeign(call, r.o.Source, topic)
@@ -108,7 +123,7 @@ func (r *Runner) tellForeign(ctx context.Context, topic string, told bool) bool 
 		if !errors.Is(err, ErrNoTopic) && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "foreign consumers are not known", "topic", topic, "error", err)
 		}
-		return told
+		return
 	}
 	a := Alarm{Kind: AlarmForeign, Partition: Partition{Topic: topic}}
 	for i := range found {
@@ -120,8 +135,8 @@ func (r *Runner) tellForeign(ctx context.Context, topic string, told bool) bool 
 		}
 		a.Count++
 	}
-	if a.Count > 0 && !told {
+	if a.Count > 0 && !look.told {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "alarm of a group", a.attributes(r.o.Config.Group)...)
 	}
-	return a.Count > 0
+	look.told = a.Count > 0
 }
