@@ -194,8 +194,13 @@ func (p *enginePart) run(ctx context.Context, ready func()) (err error) {
 			log.WarnContext(ctx, "left the registry uncleanly, the lease ends the session", telemetry.KeyError, err)
 		}
 	}()
+	metrics := newEngineMetrics(n)
+	if err := n.metrics.Register(metrics); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	var connecting sync.WaitGroup
 	defer connecting.Wait()
+	connecting.Go(func() { metrics.run(ctx) })
 	for _, s := range n.engines {
 		if s.get() == nil {
 			connecting.Go(func() { s.connect(ctx) })

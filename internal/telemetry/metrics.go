@@ -77,4 +77,24 @@ const (
 	// MetricGroupCursors is how many cursors there are, by group and state: held by a live
 	// session, or free.
 	MetricGroupCursors = "laneway_group_cursors"
+
+	// MetricEngineInfo is 1, labeled with what an engine is: scheme, embedded (true, false)
+	// and durability. This and what follows is of engines that a process has, by name.
+	MetricEngineInfo = "laneway_engine_info"
+	// MetricEngineUp is 1 where an engine answers.
+	MetricEngineUp = "laneway_engine_up"
+	// MetricEngineTopics is how many topics an engine has.
+	MetricEngineTopics = "laneway_engine_topics"
+	// MetricEngineMessages is how many messages an engine has.
+	MetricEngineMessages = "laneway_engine_messages"
+	// MetricEngineDisk is how many bytes the files of an embedded engine have.
+	MetricEngineDisk = "laneway_engine_disk_bytes"
+	// MetricEngineSampled is when all of this was so, in Unix seconds.
+	MetricEngineSampled = "laneway_engine_sample_timestamp_seconds"
+	// MetricGroupWaiting is how many messages wait for a group, by where: topic, retry, dead.
+	MetricGroupWaiting = "laneway_group_waiting_messages"
+	// MetricGroupOldest is the age of the oldest of them.
+	MetricGroupOldest = "laneway_group_oldest_seconds"
+	// MetricGroupsLeft is how many groups of an engine were not counted.
+	MetricGroupsLeft = "laneway_groups_not_counted"
 )
