@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -433,75 +432,4 @@ func TestRunnerMembers(t *testing.T) {
 		access.Close()
 		_ = s.engine.Close()
 	})
-}
-
-// TestRunnerSeeds: lanes and processes come and go at random; nothing is lost, and nothing is
-// handed out twice but by who gave it back.
-func TestRunnerSeeds(t *testing.T) {
-	seeds := 100
-	if testing.Short() {
-		seeds = 20
-	}
-	for seed := range seeds {
-		synctest.Test(t, func(t *testing.T) { runSeed(t, uint64(seed)) })
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-func runSeed(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	s := newStage(t, int32(1+rng.IntN(3)))
-	lanes := []lane.Name{"", "red", "pink", "strict-load"}
-	for _, l := range lanes[1:] {
-		parent := lane.Baseline
-		if l == "pink" {
-			parent = "red"
-		}
-		if err := s.registry.CreateLane(l, parent); err != nil {
-			t.Fatal(err)
-		}
-	}
-	work := func(context.Context, *consume.Delivery) error {
-		pass(time.Duration(seed%7) * 10 * time.Millisecond)
-		return nil
-	}
-	running := map[string]*process{}
-	appended := 0
-	for step := range 60 {
-		l := lanes[rng.IntN(len(lanes))]
-		name := fmt.Sprintf("%s.%d", l, rng.IntN(2))
-		switch p := running[name]; {
-		case rng.IntN(3) > 0:
-			n := rng.IntN(30)
-			s.append(n, l)
-			appended += n
-		case p == nil:
-			running[name] = s.start(name, l, work)
-		default:
-			p.stop(t)
-			delete(running, name)
-		}
-		pass(time.Duration(rng.IntN(100+step)) * time.Millisecond)
-	}
-	for _, l := range lanes {
-		if name := fmt.Sprintf("%s.0", l); running[name] == nil {
-			running[name] = s.start(name, l, work)
-		}
-	}
-	s.untilGiven(appended)
-	pass(5 * time.Second) // and none once more
-	by, twice := s.counts()
-	total := 0
-	for _, n := range by {
-		total += n
-	}
-	if total != appended || twice != 0 {
-		t.Errorf("seed %d: %d appended, %d handed out, %d twice", seed, appended, total, twice)
-	}
-	for _, p := range running {
-		p.stop(t)
-	}
-	_ = s.engine.Close()
 }

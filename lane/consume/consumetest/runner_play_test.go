@@ -64,6 +64,13 @@ func newPlay(ctx context.Context, seed uint64) *play {
 		known: map[consume.Partition]int64{}, closed: map[consume.Partition]bool{}, appended: map[lane.Name]int{}, stored: map[string]bool{}, nth: map[string]int{},
 	}
 	p.plan.without(func(l lane.Name) bool { return !l.Valid() }) // the engine takes none
+	if p.random.n(4) == 0 {                                      // more at once than a simulation has
+		p.plan.bursts = true
+		for i := range p.plan.groups {
+			g := &p.plan.groups[i]
+			g.Window, g.WindowBytes, g.Fetch = 5+p.random.n(100), 0, 1+p.random.n(100)
+		}
+	}
 	p.reg = consume.NewMemoryRegistry(consume.MemoryRegistryConfig{TTL: p.plan.ttl, Margin: p.plan.ttl * 3 / 10})
 	p.wire = p.reg.Connect()
 	p.check = newChecker(p.plan.groups)

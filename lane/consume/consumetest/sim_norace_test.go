@@ -8,9 +8,4 @@ const (
 	ciSeeds  = 20_000
 	ciCommon = 1_000
 	ciRare   = 100
-
-	runnerSeeds  = 300 // of TestRunner; -short: so many
-	runnerShort  = 40
-	runnerCommon = 20
-	runnerRare   = 1
 )

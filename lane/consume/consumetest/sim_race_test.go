@@ -7,9 +7,4 @@ const (
 	ciSeeds  = 600
 	ciCommon = 5
 	ciRare   = 1
-
-	runnerSeeds  = 40
-	runnerShort  = 10
-	runnerCommon = 1
-	runnerRare   = 0
 )
