@@ -3,7 +3,6 @@ package consume
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -136,7 +135,7 @@ func (r *Runner) tellForeign(ctx context.Context, topic string, looks map[string
 		a.Count++
 	}
 	if a.Count > 0 && !look.told {
-		r.log.LogAttrs(ctx, slog.LevelWarn, "alarm of a group", a.attributes(r.o.Config.Group)...)
+		r.box.put(input{do: func() { r.act(&a) }}) //nolint:contextcheck // the loop does it, with the runner's own
 	}
 	look.told = a.Count > 0
 }

@@ -117,7 +117,7 @@ func newCounters(cfg *Config) counters {
 	for _, why := range []BuryReason{BuryAttempts, BuryStrictEnded, BuryStrictUnknown} {
 		c.Dead[why] = 0
 	}
-	for _, kind := range []AlarmKind{AlarmRetention, AlarmTruncated, AlarmRegistry, AlarmRegistryBack, AlarmNoNote, AlarmHandover} {
+	for _, kind := range []AlarmKind{AlarmRetention, AlarmTruncated, AlarmRegistry, AlarmRegistryBack, AlarmNoNote, AlarmHandover, AlarmForeign} {
 		c.Alarms[kind] = 0
 	}
 	for _, o := range []Outcome{Done, Conflict, Doubt} {

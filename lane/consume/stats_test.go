@@ -142,6 +142,11 @@ func TestStatsAlarms(t *testing.T) {
 			t.Errorf("alarms are %v, lost %d; want one of retention, which took 5", st.Alarms, st.Lost)
 		}
 
+		if _, err := s.engine.Foreign(consume.ForeignConsumer{Group: "billing", Partition: orders}); err != nil {
+			t.Fatal(err)
+		}
+		s.until("the foreign consumer to be found", func() bool { return c.Stats().Alarms[consume.AlarmForeign] == 1 })
+
 		lc.Cut()
 		cut := time.Now()
 		s.until("the registry to be lost", func() bool { return c.Stats().Alarms[consume.AlarmRegistry] == 1 })
