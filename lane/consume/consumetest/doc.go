@@ -11,6 +11,9 @@
 // fails is printed with the command that replays it, a trace, and a shorter history that
 // fails alike.
 //
+// What drives the protocol, [consume.Runner], is judged by the same checker: a test plays real
+// runners in virtual time, over an engine and a registry in memory with faults on the way.
+//
 // The folder scenario has histories as text, with what happens after each command. The
 // folder testdata/mutants has the protocol broken in each known way; every one of them has to
 // be caught.

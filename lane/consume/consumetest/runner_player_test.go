@@ -537,6 +537,7 @@ func (r *role) handle(ctx context.Context, d *consume.Delivery) error {
 		return consume.ErrReturn
 	case saidFail:
 		return errFailed
+	case saidNothing, saidAck:
 	}
 	return nil
 }
