@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 )
 
 // Limits of the engine.
@@ -81,7 +82,7 @@ type Config struct {
 	// loopback address. Empty: the server opens no port.
 	Listen string
 	// URL is a server somewhere else, or a cluster, such as nats://a:4222,nats://b:4222. It
-	// may say the rest of what those who share an engine must agree on, where the fields here
+	// may say tls:// for a connection that has TLS or is none, and the rest of what those who share an engine must agree on, where the fields here
 	// are empty: nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one
 	// that does.
 	URL string
@@ -93,6 +94,12 @@ type Config struct {
 	// Prefix of subjects and streams, of letters, digits and dashes; empty:
 	// [DefaultPrefix]. Engines of different prefixes do not know each other's topics.
 	Prefix string
+	// Access is how to get into the servers of URL, which say it themselves if it is wanted;
+	// never a part of URL, that everybody reads who asks where the engine is.
+	Access Access
+	// Options are further ones of the connection to the servers of URL, such as for other ways
+	// to say who one is. They go over those that Access makes.
+	Options []nats.Option
 	// RequestTimeout is how long a request waits for the server; 0: [DefaultRequestTimeout].
 	RequestTimeout time.Duration
 	// FetchWait is how long a read waits for a message; 0: [DefaultFetchWait].
@@ -166,6 +173,12 @@ func (c *Config) check() error {
 		}
 	}
 	need((c.Dir == "") != (c.URL == ""), "give one of dir (embedded) and url (external)")
+	// Not repeated: there may be a password in it.
+	need(!strings.Contains(c.URL, "@"), "url names a user, and everybody sees it who asks where the engine is: leave it out, and give access instead")
+	need(c.URL != "" || c.Access == Access{} && len(c.Options) == 0, "access and options are for an external server: leave them out, or name it by url")
+	if err := c.Access.check(); err != nil {
+		errs = append(errs, err)
+	}
 	switch c.Durability {
 	case "", Fast, Bounded, Sync:
 	default:

@@ -86,9 +86,15 @@ func (e *Engine) open(ctx context.Context) (err error) {
 			return err
 		}
 		opts = append(opts, nats.InProcessServer(e.server))
+	} else {
+		access, err := e.cfg.Access.options()
+		if err != nil {
+			return err
+		}
+		opts = append(append(opts, access...), e.cfg.Options...)
 	}
 	if e.nc, err = nats.Connect(e.cfg.URL, opts...); err != nil {
-		return err
+		return e.cfg.Access.explain(err)
 	}
 	if e.js, err = natsjs.New(e.nc, natsjs.WithDefaultTimeout(e.cfg.RequestTimeout)); err != nil {
 		return err
