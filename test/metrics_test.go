@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // metrics are the series that a server shows, by name and labels.
@@ -133,7 +135,49 @@ func TestConsumptionMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := e.Partitions(t.Context(), consume.DeadTopic("orders", "billing")); err != nil {
-		t.Errorf("the dead letters: %v", err)
+}
+
+// TestRetriesThatStandStill: what waits in a group's retry topic when its time has come, and
+// nobody takes it, shows there.
+func TestRetriesThatStandStill(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.must(t, "topic", "create", "orders")
+	e := s.openEngine(t, "")
+	appendText(t, e, "orders", "", "a", "bad", "b")
+	lc, err := laneclient.Dial(t.Context(), laneclient.Config{Control: []string{s.url()}, Service: "reader", NoListen: true})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = lc.Close() }()
+	got := &tally{n: map[string]int{}, bad: true}
+	c, err := consume.Run(t.Context(), e, lc, "orders", "billing", got.handle, consume.WithRetries(15*time.Second, time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll(t, 30*time.Second, func() error {
+		if st := c.Stats(); st.Settled != 2 || st.Retried != 1 || st.Failed != 1 {
+			return fmt.Errorf("settled %d, retried %d, failed %d; want 2, 1, 1", st.Settled, st.Retried, st.Failed)
+		}
+		return nil
+	})
+	var text bytes.Buffer
+	if err := consume.WriteMetrics(&text, c.Stats()); err != nil || !strings.Contains(text.String(), `laneway_consumer_messages_total{group="billing",event="retried"} 1`) {
+		t.Errorf("%v, %s", err, text.String())
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.wantMetrics(t, map[string]float64{
+		`laneway_group_waiting_messages{group="billing",in="retry"}`: 1,
+		`laneway_group_waiting_messages{group="billing",in="topic"}`: 0,
+		`laneway_group_waiting_messages{group="billing",in="dead"}`:  0,
+		`laneway_group_oldest_seconds{group="billing",in="topic"}`:   0,
+	})
+	poll(t, 30*time.Second, func() error {
+		if age := s.metrics(t)[`laneway_group_oldest_seconds{group="billing",in="retry"}`]; age <= 0 {
+			return fmt.Errorf("the retry is %v s old", age)
+		}
+		return nil
+	})
 }

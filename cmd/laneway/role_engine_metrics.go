@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ type engineSample struct {
 	embedded, up             bool
 	topics, messages, disk   *int64
 	groups                   []waitingIn
-	left                     int // groups that were not counted
+	left                     *int64 // groups that were not counted
 }
 
 // waitingIn is what waits for a group in one kind of topics.
@@ -129,7 +130,7 @@ func (m *engineMetrics) Collect(ch chan<- prometheus.Metric) {
 		known(m.topics, s.topics, s.name)
 		known(m.messages, s.messages, s.name)
 		known(m.disk, s.disk, s.name)
-		send(m.left, float64(s.left), s.name)
+		known(m.left, s.left, s.name)
 		for _, g := range s.groups {
 			age := 0.0
 			if !g.oldest.IsZero() {
@@ -143,10 +144,7 @@ func (m *engineMetrics) Collect(ch chan<- prometheus.Metric) {
 
 // refresh waits for a new sample where the last one is old, and not for long.
 func (m *engineMetrics) refresh() {
-	m.mu.Lock()
-	fresh := time.Since(m.at) < engineFresh
-	m.mu.Unlock()
-	if fresh {
+	if m.fresh() {
 		return
 	}
 	late := time.NewTimer(engineScrape)
@@ -165,6 +163,13 @@ func (m *engineMetrics) refresh() {
 	}
 }
 
+// fresh reports whether the last sample is new enough.
+func (m *engineMetrics) fresh() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.at) < engineFresh
+}
+
 // run takes samples when they are asked for, until ctx ends.
 func (m *engineMetrics) run(ctx context.Context) {
 	defer func() {
@@ -176,7 +181,9 @@ func (m *engineMetrics) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case done := <-m.want:
-			m.sample(ctx)
+			if !m.fresh() { // another one that asked has had it taken
+				m.sample(ctx)
+			}
 			close(done)
 		}
 	}
@@ -186,17 +193,18 @@ func (m *engineMetrics) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, engineCount)
 	defer cancel()
 	var samples []engineSample
+	var fault error
 	groups, err := list[laneclient.Group](ctx, m.api, laneclient.ListOptions{})
 	for _, s := range m.node.engines {
 		one := s.sample(ctx)
-		if e := s.get(); one.up {
-			var fault error
-			one.groups, one.left, fault = m.countGroups(ctx, e, s.Name, groups)
-			err = errors.Join(err, fault)
+		if e := s.get(); one.up && err == nil {
+			var left int64
+			one.groups, left, fault = m.countGroups(ctx, e, s.Name, groups)
+			one.left = &left
 		}
 		samples = append(samples, one)
 	}
-	if err != nil {
+	if err := cmp.Or(err, fault); err != nil {
 		m.log.DebugContext(ctx, "what waits for groups is not known", telemetry.KeyError, err)
 	}
 	m.mu.Lock()
@@ -284,7 +292,7 @@ func ignoreGone(err error) error {
 
 // countGroups counts what waits on an engine for its groups, as far as there are not too many
 // partitions; left is how many groups were not counted.
-func (m *engineMetrics) countGroups(ctx context.Context, e engine, name string, groups []laneclient.Group) (out []waitingIn, left int, err error) {
+func (m *engineMetrics) countGroups(ctx context.Context, e engine, name string, groups []laneclient.Group) (out []waitingIn, left int64, err error) {
 	var errs []error
 	partitions := 0
 	for i := range groups {
