@@ -211,7 +211,7 @@ func settings() []setting {
 		{"registry", "`WHERE` it is: embedded (default), etcd://HOST:PORT,… or mem (nothing on disk, for tests)", false, text(func(c *config) *string { return &c.Registry })},
 		{"registry-peers", "`HOST:PORT`,… of all members of an embedded cluster, this one's among them", true, list(func(c *config) *[]string { return &c.RegistryPeers })},
 		{"registry-self", "`HOST:PORT` of --registry-peers that this process is (default that of --listen registry=ADDR)", false, text(func(c *config) *string { return &c.RegistrySelf })},
-		{"engine", "`NAME=URL` of a message engine: embedded, or nats://HOST:PORT,…; repeatable, the first is the default (default main=embedded, unless the registry is shared by --registry-peers or etcd://)", true, setEngines},
+		{"engine", "`NAME=URL` of a message engine: embedded, nats://HOST:PORT,… or tls://HOST:PORT,…; repeatable, the first is the default (default main=embedded, unless the registry is shared by --registry-peers or etcd://)", true, setEngines},
 		{"data", "`DIR`ectory for all data (default $XDG_STATE_HOME/laneway)", false, text(func(c *config) *string { return &c.Data })},
 		{"domain", "`DOMAIN` of service hosts (default lane.localhost)", false, text(func(c *config) *string { return &c.Domain })},
 		{"cluster", "`LABEL` of this installation in host names", false, text(func(c *config) *string { return &c.Cluster })},

@@ -30,6 +30,13 @@ type engineConfig struct {
 	Durability string `yaml:"durability"`
 	Replicas   int    `yaml:"replicas"`
 	Prefix     string `yaml:"prefix"`
+	// How this process gets into a cluster. Other processes have theirs from their environment:
+	// the registry shows nothing of it.
+	Username     string    `yaml:"username"`
+	PasswordFile string    `yaml:"password_file"`
+	CredsFile    string    `yaml:"creds_file"`
+	NkeyFile     string    `yaml:"nkey_file"`
+	TLS          tlsConfig `yaml:"tls"`
 }
 
 func (e engineConfig) embedded() bool { return e.URL == engineEmbedded || e.URL == "" }
@@ -37,6 +44,56 @@ func (e engineConfig) embedded() bool { return e.URL == engineEmbedded || e.URL 
 // jetstream is the configuration of the engine's integration, without where it is.
 func (e engineConfig) jetstream() jetstream.Config {
 	return jetstream.Config{Durability: jetstream.Durability(e.Durability), Replicas: e.Replicas, Prefix: e.Prefix}
+}
+
+// access is how this process gets into the cluster: as the file says, or else as the
+// environment does.
+func (e engineConfig) access() jetstream.Access {
+	if a := e.configured(); a != (jetstream.Access{}) {
+		return a
+	}
+	return jetstream.AccessFromEnv(e.Name)
+}
+
+func (e engineConfig) configured() jetstream.Access {
+	return jetstream.Access{
+		CA: e.TLS.CA, Cert: e.TLS.Cert, Key: e.TLS.Key,
+		User: e.Username, PasswordFile: e.PasswordFile, CredsFile: e.CredsFile, NkeyFile: e.NkeyFile,
+	}
+}
+
+// checkAccess reports what is wrong with how to get into a cluster.
+func (e engineConfig) checkAccess(field string) []error {
+	var errs []error
+	bad := func(field, format string, args ...any) { errs = append(errs, problem(field, format, args...)) }
+	if e.embedded() {
+		if e.configured() != (jetstream.Access{}) {
+			bad(field, "is embedded, and asks nobody who connects: leave out username, password_file, creds_file, nkey_file and tls, or set url")
+		}
+		return errs
+	}
+	if t := e.TLS; (t.Cert == "") != (t.Key == "") {
+		bad(field+".tls", "has one of cert and key: give both or neither")
+	} else if _, err := t.client(field + ".tls"); err != nil {
+		errs = append(errs, err)
+	}
+	if (e.Username == "") != (e.PasswordFile == "") {
+		bad(field+".username", "and password_file go together: give both or neither")
+	}
+	ways := 0
+	for _, way := range []struct{ name, file string }{{"password_file", e.PasswordFile}, {"creds_file", e.CredsFile}, {"nkey_file", e.NkeyFile}} {
+		if way.file == "" {
+			continue
+		}
+		ways++
+		if _, err := readSecret(way.file); err != nil {
+			bad(field+"."+way.name, "%w", err)
+		}
+	}
+	if ways > 1 {
+		bad(field, "has several of username, creds_file and nkey_file: give one")
+	}
+	return errs
 }
 
 // setEngines takes NAME=URL. URLs of several hosts have commas in them, as lists do: what
@@ -104,6 +161,7 @@ func (c *config) checkEngines() []error {
 			}
 			embedded = e.Name
 		}
+		errs = append(errs, e.checkAccess(field)...)
 		where := jetstream.Config{URL: "nats://127.0.0.1"}
 		if e.embedded() {
 			where = jetstream.Config{Dir: "x"}
@@ -136,7 +194,7 @@ func checkEngineURL(url string) error {
 		return fmt.Errorf("%q is no engine: want embedded, or nats://HOST:PORT,…", url)
 	}
 	if _, known := engineSchemes()[scheme]; !known {
-		return fmt.Errorf("%q: there is no engine for %s:// here; there are embedded, and nats://HOST:PORT,… for a NATS cluster with JetStream", url, scheme)
+		return fmt.Errorf("%q: there is no engine for %s:// here; there are embedded, and nats://HOST:PORT,… or tls://HOST:PORT,… for a NATS cluster with JetStream", url, scheme)
 	}
 	if strings.Contains(hosts, "?") {
 		return fmt.Errorf("%q: write what follows the ? as keys of the engine in the file of --config", url)
@@ -147,7 +205,7 @@ func checkEngineURL(url string) error {
 	}
 	for _, host := range list {
 		if strings.Contains(host, "@") { // not repeated: there may be a password in it
-			return fmt.Errorf("names a user: everybody who may read the registry would see the password; leave it out, and let NATS know clients by their address or network")
+			return fmt.Errorf("names a user: everybody who may read the registry would see the password; leave it out, and give username and password_file, creds_file or nkey_file of the engine in the file of --config, or LANEWAY_ENGINE_CREDS_FILE and so on")
 		}
 		name, _, err := net.SplitHostPort(host)
 		if err != nil {

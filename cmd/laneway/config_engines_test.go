@@ -41,6 +41,10 @@ func TestConfigEngines(t *testing.T) {
 			[]engineConfig{{Name: "a", Durability: "sync"}, {Name: "b", URL: "nats://h", Replicas: 3, Prefix: "p"}},
 		},
 		{
+			"TLS", "", "engines:\n  - {name: a, url: \"tls://h:1,i:2\", username: u, password_file: /dev/null}\n", nil,
+			[]engineConfig{{Name: "a", URL: "tls://h:1,i:2", Username: "u", PasswordFile: "/dev/null"}},
+		},
+		{
 			"a flag over the file", "", "engines:\n  - {name: a}\n  - {name: b, url: nats://h, replicas: 3}\n",
 			[]string{"--engine", "b=nats://i"},
 			[]engineConfig{{Name: "b", URL: "nats://i", Replicas: 3}},
@@ -72,10 +76,12 @@ engines:
   - {name: "a b", durability: never}
   - {name: k, url: "kafka://h:9092"}
   - {name: k, url: "nats://user:secret@h:4222", replicas: 2}
-  - {name: e, url: embedded, replicas: 3, prefix: "x.y"}
+  - {name: e, url: embedded, replicas: 3, prefix: "x.y", creds_file: c}
   - {name: q, url: "nats://h?prefix=p"}
   - {name: n, url: "nats://"}
   - {name: m, url: there}
+  - {name: s, url: "tls://h", username: u, creds_file: /none/c, nkey_file: /none/n, tls: {ca: /none/ca}}
+  - {name: t, url: "tls://h", tls: {cert: c}}
 `
 	cfg, err := load(t, home, file)
 	if err != nil {
@@ -90,11 +96,18 @@ engines:
 		"engines[2].url: names a user",
 		"engines[2].replicas: 2: want 1, 3 or 5",
 		"engines[3].url: a b is embedded already",
+		"engines[3]: is embedded, and asks nobody",
 		"engines[3].replicas: 3: an embedded server keeps one",
 		`engines[3].prefix: "x.y": want letters, digits and dashes`,
 		`engines[4].url: "nats://h?prefix=p": write what follows`,
 		`engines[5].url: "nats://" names no host`,
 		`engines[6].url: "there" is no engine: want embedded, or nats://`,
+		"engines[7].tls.ca: open /none/ca: ",
+		"engines[7].username: and password_file go together",
+		"engines[7].creds_file: open /none/c: ",
+		"engines[7].nkey_file: open /none/n: ",
+		"engines[7]: has several of username, creds_file and nkey_file",
+		"engines[8].tls: has one of cert and key",
 	}
 	got := flatten(cfg.validate())
 	if len(got) != len(want) {
@@ -124,6 +137,7 @@ func TestEngineURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"nats://h":                 "nats://h",
 		"nats://h:1,nats://i, j:2": "nats://h:1,nats://i,nats://j:2",
+		"tls://h:1,i:2":            "tls://h:1,tls://i:2",
 	} {
 		if got := engineURL(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)

@@ -45,6 +45,7 @@ func engineSchemes() map[string]func(context.Context, engineAt) (engine, error) 
 	return map[string]func(context.Context, engineAt) (engine, error){
 		engineEmbedded: openEmbedded,
 		"nats":         openNATS,
+		"tls":          openNATS,
 	}
 }
 
@@ -77,7 +78,7 @@ func openEmbedded(ctx context.Context, at engineAt) (engine, error) {
 
 func openNATS(ctx context.Context, at engineAt) (engine, error) {
 	cfg := at.jetstream()
-	cfg.URL, cfg.Log, cfg.FetchWait = engineURL(at.URL), at.log, fetchWait
+	cfg.URL, cfg.Access, cfg.Log, cfg.FetchWait = engineURL(at.URL), at.access(), at.log, fetchWait
 	return opened(jetstream.Open(ctx, cfg))
 }
 

@@ -54,6 +54,7 @@ func TestConsumeMistakes(t *testing.T) {
 		{"/v1/topics/a%20b", `{"engine":"main"}`, []string{"name"}},
 		{"/v1/engines/main", `{}`, []string{"address", "scheme"}},
 		{"/v1/engines/main", `{"scheme":"nats","address":"nats://h:1","session":"other"}`, []string{"session"}},
+		{"/v1/engines/main", `{"scheme":"nats","address":"nats://h:1,nats://u:secret@h:1?prefix=p"}`, []string{"address"}},
 		{"/v1/groups/billing", `{"engine":"main"}`, []string{"topics"}},
 		{"/v1/groups/" + strings.Repeat("g", 65), billing, []string{"name"}},
 		{"/v1/groups/billing", `{"engine":"main","topics":["a","a","b c"]}`, []string{"topics[1]", "topics[2]"}},

@@ -86,6 +86,9 @@ func checkEngine(obj any, f *faults) {
 		f.add("address", "is missing: say how clients reach the engine, such as nats://127.0.0.1:7742")
 	}
 	checkText("address", e.Address, maxAddressBytes, f)
+	if hosts, _, _ := strings.Cut(e.Address, "?"); strings.Contains(hosts, "@") { // not repeated: there may be a password in it
+		f.add("address", "names a user, and everybody sees it who asks where the engine is: leave it out; clients have their credentials from their own environment, as in LANEWAY_ENGINE_CREDS_FILE")
+	}
 }
 
 func checkTopic(obj any, f *faults) {
