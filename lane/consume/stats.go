@@ -231,12 +231,13 @@ func (c *counters) alarm(a *Alarm) {
 		c.LostSince = time.Now()
 	case AlarmRegistryBack:
 		c.LostSince = time.Time{}
+	case AlarmTruncated, AlarmNoNote, AlarmHandover, AlarmForeign:
 	}
 }
 
 // snapshot is all that there is to tell. The loop makes it.
 func (r *Runner) snapshot() Stats {
-	s := r.counts.Stats.clone()
+	s := r.counts.clone()
 	s.Session = r.session
 	s.Cursors = make([]CursorStats, 0, len(r.core.runs))
 	for _, run := range r.core.runs {
