@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	engine, err := jetstream.Open(ctx, jetstream.Config{URL: at})
+	engine, err := jetstream.Open(ctx, jetstream.Config{URL: at, Access: jetstream.AccessFromEnv("")})
 	if err != nil {
 		return err
 	}
