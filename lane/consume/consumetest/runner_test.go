@@ -44,7 +44,7 @@ func TestRunner(t *testing.T) {
 	t.Logf("%d seeds\n%s", n, table.String())
 	if full {
 		for _, thin := range cover.Thin(runnerCommon, runnerRare) {
-			if what, _, _ := strings.Cut(thin, ": "); !slices.Contains(notPlayed(), what) {
+			if !slices.ContainsFunc(notPlayed(), func(what string) bool { return strings.HasPrefix(thin, what+": ") }) {
 				t.Error(thin)
 			}
 		}
