@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -257,6 +258,10 @@ func (r *role) heard(e consume.Event) {
 	switch e := e.(type) {
 	case *consume.Opened:
 		p.check.session(r.by, e.Session)
+		r.by.members = slices.Clone(r.by.members)
+		for i := range r.by.members { // they join anew, and are of the lane as it is until it is seen of which they are
+			r.by.members[i].Generation = math.MaxUint64
+		}
 	case *consume.LeaseLost:
 		r.lostAt = p.now()
 		if r.by.policy == consume.LossHold {
