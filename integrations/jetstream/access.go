@@ -147,7 +147,7 @@ func (a *Access) explain(err error) error {
 	const how = "of the engine in the file of --config, or " + envAccess
 	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 	shows := a.User != "" || a.CredsFile != "" || a.NkeyFile != ""
-	hint := ""
+	var hint string
 	switch {
 	case err == nil:
 		return nil
