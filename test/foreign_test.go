@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -14,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
-	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
 // shownForeign is what a test looks at of foreign consumers in `-o json`.
@@ -105,7 +104,7 @@ func TestForeignConsumer(t *testing.T) {
 	var log textLog
 	got := &tally{n: map[string]int{}}
 	for _, group := range []string{"billing", "audit"} {
-		s.consumeLogged(t, group, got, slog.New(slog.NewTextHandler(&log, nil)))
+		s.consumeIn(t, lane.Baseline, group, got, consume.WithLog(slog.New(slog.NewTextHandler(&log, nil))))
 	}
 
 	shown := s.foreign(t, "group", "billing")
@@ -154,28 +153,4 @@ func TestForeignConsumer(t *testing.T) {
 	if shown := s.foreign(t, "group", "billing"); len(shown.Foreign) != 0 {
 		t.Errorf("group show billing: %+v, after the consumer was deleted", shown)
 	}
-}
-
-// consumeLogged consumes topic orders in the baseline with a log until the test ends.
-func (s *server) consumeLogged(t *testing.T, group string, c *tally, log *slog.Logger) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	lc, err := laneclient.Dial(ctx, laneclient.Config{Control: []string{s.url()}, Service: "reader", NoListen: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	running, end := context.WithCancel(t.Context())
-	consumer, err := consume.Run(running, s.openEngine(t, ""), lc, "orders", group, c.handle, consume.WithLog(log), consume.WithRetries())
-	if err != nil {
-		end()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		end()
-		<-consumer.Done()
-		if err := lc.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -83,7 +83,7 @@ func (c *tally) check(want map[string]int) error {
 }
 
 // consumeIn consumes in a lane until stop is called.
-func (s *server) consumeIn(t *testing.T, in lane.Name, group string, c *tally) (stop func()) {
+func (s *server) consumeIn(t *testing.T, in lane.Name, group string, c *tally, options ...consume.Option) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *server) consumeIn(t *testing.T, in lane.Name, group string, c *tally) (
 		t.Fatal(err)
 	}
 	running, end := context.WithCancel(t.Context())
-	consumer, err := consume.Run(running, s.openEngine(t, ""), lc, "orders", group, c.handle, consume.WithRetries())
+	consumer, err := consume.Run(running, s.openEngine(t, ""), lc, "orders", group, c.handle, append(options, consume.WithRetries())...)
 	if err != nil {
 		end()
 		t.Fatal(err)
