@@ -125,7 +125,7 @@ func (c *Core) landed(p *partition, w *Write, a *Answer, rec *Record) {
 		if r := p.run(n.Cursor); r != nil && n.Note != nil {
 			r.noted, r.noteRev = *n.Note, stored(n.Cursor).Revision
 			if len(w.Moves) == 0 {
-				c.mirror(r)
+				c.mirrors = append(c.mirrors, r)
 			}
 		}
 	}
@@ -207,13 +207,22 @@ func noteOf(notes []StoredNote, cursor lane.Name) StoredNote {
 	return StoredNote{Cursor: cursor}
 }
 
-// mirror tells the engine what a note says.
-func (c *Core) mirror(r *run) {
-	at := r.noted.Pos
-	if len(r.noted.Left) > 0 {
-		at = r.noted.Left[0]
+// showNoted tells the engine what notes say, where what was told beside the answer does not give
+// the cursor to somebody else.
+func (c *Core) showNoted() {
+	for _, r := range c.mirrors {
+		if r.p.record == nil {
+			continue
+		}
+		if h, _ := r.p.record.Holder(r.cursor); h.Session != r.session {
+			continue
+		}
+		at := r.noted.Pos
+		if len(r.noted.Left) > 0 {
+			at = r.noted.Left[0]
+		}
+		c.emit(&Mirror{Partition: r.p.id, Cursor: r.cursor, Offset: at})
 	}
-	c.emit(&Mirror{Partition: r.p.id, Cursor: r.cursor, Offset: at})
 }
 
 // armNote sees to it that notes are written while there are runs.

@@ -44,6 +44,7 @@ type Core struct {
 	out        []Action
 	dispatched []Dispatch
 	fetches    []Fetch
+	mirrors    []*run // whose notes took place, for the engine's own tools
 }
 
 // place is where a member reads: a topic in a lane.
@@ -69,11 +70,13 @@ func NewCore(cfg Config) (*Core, error) {
 // Step takes one event and returns the actions that follow, in order. The slice and the
 // actions are used again by the next Step.
 func (c *Core) Step(e Event) []Action {
-	c.out, c.dispatched, c.fetches = c.out[:0], c.dispatched[:0], c.fetches[:0]
+	c.out, c.dispatched, c.fetches, c.mirrors = c.out[:0], c.dispatched[:0], c.fetches[:0], c.mirrors[:0]
 	if c.stopped {
 		return nil
 	}
-	c.settle(c.take(e))
+	p := c.take(e)
+	c.showNoted()
+	c.settle(p)
 	return c.out
 }
 

@@ -65,3 +65,48 @@ func TestSeveral(t *testing.T) {
 		}
 	}
 }
+
+// TestSeveralMirror: a note that took place is not shown to the engine's own tools by one who is
+// told beside the answer that the cursor is another's now.
+func TestSeveralMirror(t *testing.T) {
+	orders := Partition{"orders", 0}
+	for _, lost := range []bool{false, true} {
+		c, err := NewCore(Config{Group: "billing", Topics: []Topic{{Name: "orders", Partitions: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var run, write uint64
+		var shown []int64
+		step := func(e Event) {
+			for _, a := range c.Step(e) {
+				switch a := a.(type) {
+				case *Propose:
+					write = a.ID
+				case *Fetch:
+					run = a.Run
+				case *Mirror:
+					shown = append(shown, a.Offset)
+				}
+			}
+		}
+		m := Member{ID: "e1", Session: "s1", Topics: []string{"orders"}}
+		step(&Opened{"s1"})
+		step(&Partitioned{Topic: "orders", Count: 1})
+		step(&Joined{m})
+		step(&Viewed{&View{Revision: 5, Lanes: map[lane.Name]Lane{}, Members: []Member{m}, Sessions: map[string]bool{"s1": true}}})
+		step(&Resolved{Partition: orders, Offset: 7, Epoch: "e"})
+		step(&Answered{write, Answer{Outcome: Done, Revision: 10, Notes: []StoredNote{{Note: &Note{Pos: 7}, Revision: 10}}}})
+		step(&Fetched{Run: run, Batch: Batch{Messages: []*Message{{Partition: orders, Offset: 7}}, Next: 8, Bounds: Bounds{End: 8, Epoch: "e"}}})
+		step(&Settled{run, 7})
+		step(&Fired{Timer{Kind: TimerNote}})
+		events := []Event{&Answered{write, Answer{Outcome: Done, Revision: 10, Notes: []StoredNote{{Note: &Note{Pos: 8}, Revision: 11}}}}}
+		if lost {
+			events = append(events, &Recorded{Stored: Stored{orders, &Record{Main: Holder{Session: "s2"}, Epoch: "e"}, 12}})
+		}
+		shown = nil
+		step(&Several{events})
+		if want := !lost; want != (len(shown) == 1 && shown[0] == 8) {
+			t.Errorf("lost %t: shown %v", lost, shown)
+		}
+	}
+}
