@@ -57,6 +57,8 @@ func (k *checker) keepsNotes(a *actor, now time.Duration) {
 			delete(a.unnoted, at) // it is not its own, or not yet under this session
 		case a.lost || p.broken || a.underWay[at.p] > 0:
 			a.unnoted[at] = now
+		case now-since > noteBound && !p.owesNote(a, at.cursor):
+			delete(a.unnoted, at) // a note that was under way when it moved says all
 		case now-since > noteBound:
 			k.fail("NOTE", "%s: cursor %q moved %v ago, and %s has written no note of it", p.name(), at.cursor, now-since, a.name)
 			return
@@ -64,6 +66,16 @@ func (k *checker) keepsNotes(a *actor, now time.Duration) {
 			a.oldest = min(a.oldest, since)
 		}
 	}
+}
+
+// owesNote reports whether an actor knows of a cursor what its note does not say.
+func (p *checkPart) owesNote(a *actor, cursor lane.Name) bool {
+	n := p.notes[cursor]
+	return slices.ContainsFunc(p.messages, func(f *fate) bool {
+		return owning(p.record, f.msg) == cursor && slices.ContainsFunc(f.hands, func(h handed) bool {
+			return h.by == a && (h.state == done && !p.noted(f) || h.live() && (n == nil || f.msg.Offset >= n.Pos))
+		})
+	})
 }
 
 // thawed is told that an actor goes on that stood still.

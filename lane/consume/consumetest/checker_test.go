@@ -399,6 +399,15 @@ func TestCheckerSees(t *testing.T) {
 			h.hand(h.p, base, base, 1, false)
 			h.k.told(h.p, h.now, &consume.Reached{})
 		}},
+		{name: "a note that was under way when the cursor moved says all", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.k.told(h.p, h.now, &consume.Returned{Run: run, Offset: 0})
+			h.hand(h.p, base, base, 0, true)
+			h.land(h.p, nil, map[lane.Name]*consume.Note{base: {Pos: 1, Left: []int64{0}}})
+			h.now += noteBound + time.Second
+			h.k.told(h.p, h.now, &consume.Reached{})
+		}},
 		{name: "a lost registry, and not said", rule: "ALARM", what: "does not say registry-lost", run: func(h *history) {
 			h.k.told(h.p, 0, &consume.LeaseLost{})
 			h.k.stepped(h.p)
