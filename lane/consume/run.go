@@ -517,7 +517,7 @@ func (c *Core) bury(r *run, m *Message, why BuryReason) {
 // color, where it came from first, and an ID that a copy shares.
 func (m *Message) follow(c *Core, r *run) *Message {
 	next := *m
-	next.Offset = 0
+	next.Offset, next.Delay = 0, 0
 	next.ID = fmt.Sprintf("%s/%s/%d/%d", c.cfg.Group, m.Partition, m.Offset, m.Attempt)
 	origin := Origin{Partition: m.Partition, Offset: m.Offset}
 	if m.Origin != nil {

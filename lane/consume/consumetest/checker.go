@@ -64,6 +64,9 @@ type actor struct {
 	oldest   time.Duration
 	underWay map[consume.Partition]int
 	lowest   map[cursorAt]int64 // unsettled, by its last note that took place
+	cutOff   *cursorAt          // whose consumers it said that it waits for no longer, and did not yet
+	// Of its writes with moves: those that took place, and those that it was told so of and did not say.
+	landed, owesMoved map[uint64]bool
 }
 
 // checkRun is a run of an actor's: one cursor that it reads and hands out.
@@ -71,8 +74,9 @@ type checkRun struct {
 	p        *checkPart
 	cursor   lane.Name
 	fetching bool
-	from     int64 // where its last fetch begins
-	asked    *term // the cursor's when that was asked for
+	from     int64      // where its last fetch begins
+	gone     [][2]int64 // what it said that retention deleted
+	asked    *term      // the cursor's when that was asked for
 }
 
 // run is told that an actor uses a run.
@@ -114,7 +118,6 @@ type checkPart struct {
 	resolved []int64               // what the engine said of the start
 	broken   bool                  // the log is another one now
 	alarmed  bool                  // and somebody said so
-	alarms   [][2]int64            // what is gone, by what was said
 	losses   int
 	start    int64
 	low      int64      // all below it was deleted by retention
@@ -155,6 +158,7 @@ type fate struct {
 	settled bool
 	gone    bool // deleted, or before the group's start
 	unread  bool // it was deleted by retention
+	told    bool // and the holder of its cursor said so
 	foreign bool // the group's filter does not want it
 	doubt   bool // it was there when a holder was lost that had not noted it
 	hands   []handed
@@ -269,7 +273,7 @@ func (k *checker) actor(group int, name string) *actor {
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkRun{},
 		running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{},
-		lowest: map[cursorAt]int64{}, wrote: map[uint64]consume.Partition{},
+		lowest: map[cursorAt]int64{}, wrote: map[uint64]consume.Partition{}, landed: map[uint64]bool{}, owesMoved: map[uint64]bool{},
 	}
 }
 
@@ -397,8 +401,8 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 		k.saidMissing(a, al)
 	case consume.AlarmTruncated:
 		p := k.groups[a.group].part(al.Partition)
-		if !p.broken {
-			k.fail("ALARM", "%s says that the log of %s was truncated, and it was not", a.name, al.Partition)
+		if !p.broken || a.halted[al.Partition] {
+			k.fail("ALARM", "%s says that the log of %s was truncated, and it was not, or that was said", a.name, al.Partition)
 		}
 		p.alarmed = true
 		a.halted[al.Partition] = true
@@ -412,6 +416,7 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 		if n, more := p.with(a, a.running[cursorAt{p.id, al.Cursor}]); al.Count < int64(max(n, 1)) || al.Count > int64(n+more) {
 			k.fail("ALARM", "%s says that %d messages of cursor %q of %s were cut off, and there are %d", a.name, al.Count, al.Cursor, p.name(), n)
 		}
+		a.cutOff = &cursorAt{p.id, al.Cursor}
 	case consume.AlarmForeign:
 		k.fail("ALARM", "%s says that somebody consumes past Laneway, of which the Core knows nothing", a.name)
 	}
@@ -422,10 +427,21 @@ func (k *checker) alarmed(a *actor, al *consume.Alarm) {
 func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
 	p := k.groups[a.group].part(al.Partition)
 	to := al.From + al.Count
-	p.alarms = append(p.alarms, [2]int64{al.From, to})
 	if p.broken {
 		return
 	}
+	r := a.runs[a.running[cursorAt{p.id, al.Cursor}]]
+	if r == nil {
+		k.fail("ALARM", "%s says that messages of cursor %q of %s were deleted, and does not run it", a.name, al.Cursor, p.name())
+		return
+	}
+	for _, s := range r.gone {
+		if al.From < s[1] && s[0] < to {
+			k.fail("ALARM", "%s says that %d messages of %s were deleted from %d on, and has said so of some", a.name, al.Count, p.name(), al.From)
+			return
+		}
+	}
+	r.gone = append(r.gone, [2]int64{al.From, to})
 	if al.From < 0 || al.Count < 1 || to > p.low {
 		k.fail("ALARM", "%s says that %d messages of %s were deleted from %d on, and %d is there", a.name, al.Count, p.name(), al.From, p.low)
 		return
@@ -435,13 +451,32 @@ func (k *checker) saidMissing(a *actor, al *consume.Alarm) {
 		record, done = p.reset.before, func(f *fate) bool { return f.earlier }
 	}
 	if h, _ := holderOf(record, al.Cursor); !slices.Contains(a.sessions, h.Session) {
-		return // it was cut off, and knows an older note
+		p.told(al.From, to) // it was cut off, and knows an older note
+		return
 	}
 	for _, f := range p.messages {
-		if o := f.msg.Offset; o >= al.From && o < to && owning(record, f.msg) == al.Cursor && done(f) {
+		if o := f.msg.Offset; o < al.From || o >= to {
+			continue
+		}
+		if owning(record, f.msg) != al.Cursor {
+			f.told = f.told || al.Cursor == consume.Main // ahead of its position, of a color that is merged by then
+			if n := p.notes[al.Cursor]; n != nil && f.msg.Offset < n.Pos && !p.unaware(a) {
+				k.fail("ALARM", "%s says that %s was deleted unread of cursor %q, and it is another one's", a.name, describe(f.msg), al.Cursor)
+				return
+			}
+			continue
+		}
+		if f.told = true; done(f) {
 			k.fail("ALARM", "%s says that %s was deleted unread, and it was settled before", a.name, describe(f.msg))
 			return
 		}
+	}
+}
+
+// told notes that somebody said of offsets that they are gone.
+func (p *checkPart) told(from, to int64) {
+	for _, f := range p.messages {
+		f.told = f.told || f.msg.Offset >= from && f.msg.Offset < to
 	}
 }
 
@@ -556,6 +591,9 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 		if id, sent := a.wrote[e.Write]; sent && e.Outcome != consume.Doubt {
 			a.learned[id] = max(a.learned[id], e.Revision)
 			a.underWay[id]--
+			if e.Outcome == consume.Done && a.landed[e.Write] {
+				a.owesMoved[e.Write] = true
+			}
 			if r := &k.groups[a.group].part(id).reset; r.by == a && r.write == e.Write {
 				r.by = nil
 			}
@@ -669,6 +707,11 @@ func (k *checker) withdrawn(a *actor, now time.Duration, run uint64, in int) {
 		return
 	}
 	p := r.p
+	if h, there := holderOf(p.record, r.cursor); in > 0 && there && slices.Contains(a.sessions, h.Session) &&
+		(a.cutOff == nil || *a.cutOff != cursorAt{p.id, r.cursor}) {
+		k.fail("ALARM", "%s gives up what consumers have of cursor %q of %s, and does not say so", a.name, r.cursor, p.name())
+	}
+	a.cutOff = nil
 	if n, more := p.with(a, run); in < n || in > n+more {
 		k.fail("WITHDRAW", "%s gives up run %d of %s with %d in flight, and there are %d", a.name, run, p.name(), in, n)
 	}

@@ -3,6 +3,7 @@ package consumetest
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -60,8 +61,12 @@ func (k *checker) proposed(a *actor, w *consume.Write) {
 	a.underWay[w.Partition]++
 	a.noted(w)
 	k.entitled(a, w)
-	if most := mostMoves(k.groups[a.group].cfg.MaxMoves); len(w.Moves) > most && !creates(w) || len(w.Moves) == 0 && len(w.Notes) > most {
+	k.explained(a, w)
+	switch most := mostMoves(k.groups[a.group].cfg.MaxMoves); {
+	case len(w.Moves) > most && !creates(w), len(w.Moves) == 0 && len(w.Notes) > most:
 		k.fail("MOVE", "%s proposes %s, more than %d at once", a.name, describeWrite(w), most)
+	case len(w.Notes) > most+1: // a merge, and a reset, write main's, too
+		k.fail("MOVE", "%s proposes %s with %d notes, more than %d at once", a.name, describeWrite(w), len(w.Notes), most)
 	}
 	switch {
 	case a.lost:
@@ -348,7 +353,7 @@ func (k *checker) reason(a *actor, d *consume.Dispatch) {
 	case d.Color == lane.Baseline:
 		want = []lane.Reason{lane.ReasonPlain}
 	case d.Lane == lane.Baseline:
-		want = []lane.Reason{lane.ReasonBaseline, lane.ReasonUnknown, lane.ReasonEnded}
+		want = []lane.Reason{a.baselines(d.Color, k.groups[a.group].origin[d.Partition.Topic])}
 	case strict(d.Lane):
 		want = []lane.Reason{lane.ReasonStrict}
 	case d.Lane == d.Color:
@@ -357,6 +362,19 @@ func (k *checker) reason(a *actor, d *consume.Dispatch) {
 	if !slices.Contains(want, d.Reason) {
 		k.fail("REASON", "%s dispatches %s to %q: %s", a.name, describe(d.Message), d.Lane, d.Reason)
 	}
+}
+
+// baselines is why a color's message is the baseline's, by an actor's picture.
+func (a *actor) baselines(color lane.Name, topic string) lane.Reason {
+	l, known := a.view.Lanes[color]
+	alive := func(s string) bool { return a.view.Sessions[s] }
+	switch o, _ := rightfulOwner(a.view.Lanes, a.view.Members, alive, topic, color); {
+	case !color.Valid() || !known:
+		return lane.ReasonUnknown
+	case o == lane.Baseline && l.Ended:
+		return lane.ReasonEnded
+	}
+	return lane.ReasonBaseline // also where it is another's by now, and the baseline had it before
 }
 
 // window checks that a cursor has no more in flight than its window takes.
@@ -452,7 +470,7 @@ func (k *checker) follows(a *actor, p *checkPart, run uint64, was, m *consume.Me
 	if was.Origin != nil {
 		want = *was.Origin
 	}
-	want.Group = p.g.cfg.Group
+	want.Group, want.Lane = p.g.cfg.Group, lane.Baseline // who buries what no lane may have is main's or behind it
 	of := fmt.Sprintf("%s %s %d %d", want.Group, was.Partition, was.Offset, was.Attempt)
 	if k.ids[m.ID] == "" {
 		k.ids[m.ID] = of
@@ -469,7 +487,8 @@ func (k *checker) follows(a *actor, p *checkPart, run uint64, was, m *consume.Me
 			break
 		}
 	}
-	return string(m.Value) == string(was.Value) && string(m.Key) == string(was.Key) && *m.Origin == want && k.ids[m.ID] == of
+	return string(m.Value) == string(was.Value) && string(m.Key) == string(was.Key) && reflect.DeepEqual(m.Headers, was.Headers) &&
+		*m.Origin == want && m.ID != "" && k.ids[m.ID] == of
 }
 
 func (k *checker) isStoring(a *actor, p *checkPart, run uint64, offset int64) bool {
@@ -502,6 +521,10 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 	f := p.find(b.Offset)
 	if b.Color != f.msg.Color || b.Origin == nil || !p.g.dead[b.Partition.Topic] {
 		k.fail("RETRY", "%s buries %s as %s", a.name, describe(f.msg), describe(b.Message))
+		return
+	}
+	if b.Delay != 0 {
+		k.fail("RETRY", "%s buries %s in %v", a.name, describe(f.msg), b.Delay)
 		return
 	}
 	if a.lost && b.Why != consume.BuryAttempts {
@@ -538,6 +561,10 @@ func (k *checker) buried(a *actor, now time.Duration, b *consume.Bury) {
 	}
 	if ended := known && l.Ended; f.n == 0 && ended != (b.Why == consume.BuryStrictEnded) {
 		k.fail("REASON", "%s buries %s: %s", a.name, describe(f.msg), b.Why)
+		return
+	}
+	if !k.follows(a, p, b.Run, f.msg, b.Message) || b.Attempt != f.msg.Attempt {
+		k.fail("RETRY", "%s buries %s with another content, origin or ID", a.name, describe(f.msg))
 		return
 	}
 	t := p.terms[owning(p.record, f.msg)]

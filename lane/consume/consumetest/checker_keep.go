@@ -10,8 +10,15 @@ import (
 )
 
 // noteBound is how long a cursor may have moved before a note of it is proposed, as long as
-// nothing hinders it.
-const noteBound = 2 * consume.DefaultNoteMax
+// nothing hinders it. That many move at once that the time between notes is stretched by more than
+// this leaves is nothing that is played here.
+func noteBound(cfg *consume.Config) time.Duration {
+	least := cfg.NoteMin
+	if least == 0 {
+		least = consume.DefaultNoteMin
+	}
+	return least + time.Second
+}
 
 // moved is told that a cursor of an actor's moved: something of it was handed out or settled.
 func (a *actor) moved(p *checkPart, cursor lane.Name, now time.Duration) {
@@ -44,7 +51,8 @@ func (a *actor) again(id *consume.Partition, now time.Duration) {
 // keepsNotes checks that a note is written of each cursor that moved. It is looked at whenever
 // an actor is told of something.
 func (k *checker) keepsNotes(a *actor, now time.Duration) {
-	if len(a.unnoted) == 0 || now-a.oldest <= noteBound {
+	bound := noteBound(&k.groups[a.group].cfg)
+	if len(a.unnoted) == 0 || now-a.oldest <= bound {
 		return
 	}
 	a.oldest = now
@@ -57,9 +65,9 @@ func (k *checker) keepsNotes(a *actor, now time.Duration) {
 			delete(a.unnoted, at) // it is not its own, or not yet under this session
 		case a.lost || p.broken || a.underWay[at.p] > 0:
 			a.unnoted[at] = now
-		case now-since > noteBound && !p.owesNote(a, at.cursor):
+		case now-since > bound && !p.owesNote(a, at.cursor):
 			delete(a.unnoted, at) // a note that was under way when it moved says all
-		case now-since > noteBound:
+		case now-since > bound:
 			k.fail("NOTE", "%s: cursor %q moved %v ago, and %s has written no note of it", p.name(), at.cursor, now-since, a.name)
 			return
 		default:

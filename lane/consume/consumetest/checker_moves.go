@@ -24,6 +24,9 @@ type landing struct {
 // landed checks a write by what it changed, not by what it says of itself.
 func (k *checker) landed(l landing) {
 	p := k.groups[l.group].part(l.write.Partition)
+	if len(l.write.Moves) > 0 {
+		l.by.landed[l.write.ID] = true
+	}
 	before := p.record
 	was := make([]lane.Name, len(p.messages))
 	noted := make([]bool, len(p.messages))
@@ -138,8 +141,8 @@ func (k *checker) emptied(p *checkPart, l *landing) {
 // off before, and goes on until it learns of that.
 func (k *checker) rewound(p *checkPart) {
 	n := p.notes[consume.Main]
-	if n == nil || len(n.Left) > 0 || len(p.record.Colors) > 0 {
-		k.fail("NOTE", "%s: a reset leaves %s and main's note %s", p.name(), describeRecord(p.record), describeNote(n))
+	if n == nil || len(n.Left) > 0 || len(p.record.Colors) > 0 || !slices.Contains(p.resolved, n.Pos) {
+		k.fail("NOTE", "%s: a reset leaves %s and main's note %s; the engine said %v", p.name(), describeRecord(p.record), describeNote(n), p.resolved)
 		return
 	}
 	p.start = n.Pos

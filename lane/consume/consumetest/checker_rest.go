@@ -154,10 +154,6 @@ func (p *checkPart) holdsBack(color lane.Name) bool {
 	})
 }
 
-func (p *checkPart) saidGone(offset int64) bool {
-	return slices.ContainsFunc(p.alarms, func(r [2]int64) bool { return offset >= r[0] && offset < r[1] })
-}
-
 // mainWaits reports whether main has something of its own before an offset that it may hand to
 // nobody while the baseline has no member. It may have it still though it is deleted.
 func (p *checkPart) mainWaits(offset int64) bool {
@@ -169,7 +165,7 @@ func (p *checkPart) mainWaits(offset int64) bool {
 // messageAtRest checks that a message is settled, and that its cursor's note says so. It tells
 // whether that is a verdict, and not an excuse.
 func (k *checker) messageAtRest(t *truth, tg *truthGroup, p *checkPart, f *fate, topic string) (m *missing, verdict bool) {
-	if f.unread && !f.settled && f.msg.Offset >= p.start && p.noted(f) && !p.saidGone(f.msg.Offset) {
+	if f.unread && !f.settled && f.msg.Offset >= p.start && p.noted(f) && !f.told {
 		return missed("ALARM", "%s: %s was deleted unread, and nobody says so", p.name(), describe(f.msg)), true
 	}
 	if f.gone || f.msg.Offset < p.start {

@@ -130,7 +130,7 @@ func (h *history) hand(a *actor, cursor, l lane.Name, offset int64, again bool) 
 	switch m := h.messages[offset]; {
 	case m.Color == lane.Baseline:
 	case l == lane.Baseline:
-		reason = lane.ReasonBaseline
+		reason = a.baselines(m.Color, "orders")
 	case l.Strict():
 		reason = lane.ReasonStrict
 	case l == m.Color:
@@ -162,11 +162,27 @@ func (h *history) burySplitOff() {
 }
 
 // bury has p bury the first message, of a strict lane.
-func (h *history) bury() {
-	h.k.buried(h.p, 0, &consume.Bury{
+func (h *history) bury() { h.k.buried(h.p, 0, h.dead()) }
+
+func (h *history) dead() *consume.Bury {
+	return &consume.Bury{
 		Run: 7, Why: consume.BuryStrictEnded,
-		Message: &consume.Message{Partition: consume.Partition{Topic: "dead"}, Color: strictLane, Origin: &consume.Origin{}},
-	})
+		Message: &consume.Message{
+			Partition: consume.Partition{Topic: "dead"}, Color: strictLane, ID: "first",
+			Origin: &consume.Origin{Partition: thePart, Group: "g"},
+		},
+	}
+}
+
+// fetch lets a process run main.
+func (h *history) fetch(a *actor) {
+	h.k.fetches(a, &consume.Fetch{Run: 7, Partition: thePart, Max: 1})
+}
+
+// cutOff lets a process wait no longer for what a run of main's has with consumers.
+func (h *history) cutOff(a *actor, run uint64) {
+	h.k.alarmed(a, &consume.Alarm{Kind: consume.AlarmHandover, Partition: thePart, Count: 1})
+	h.k.withdrawn(a, h.now, run, 1)
 }
 
 // settledAndReset lets p settle and note the first of two messages, and begin again at 0; nobody
@@ -202,15 +218,33 @@ func (h *history) lose(a *actor) {
 	h.alive[a.sessions[len(a.sessions)-1]] = false
 }
 
+// sighting is a history and what the checker has to see in it: a rule that is broken, or nothing.
+type sighting struct {
+	name, rule, what string
+	ordered          bool
+	run              func(h *history)
+}
+
+func (s *sighting) try(t *testing.T) {
+	t.Run(s.name, func(t *testing.T) {
+		t.Parallel()
+		h := newHistory(func(c *consume.Config) { c.Ordered = s.ordered })
+		s.run(h)
+		v := h.k.violation
+		switch {
+		case s.rule == "" && v != nil:
+			t.Errorf("got %s, want none", v)
+		case s.rule != "" && (v == nil || v.Rule != s.rule || !strings.Contains(v.What, s.what)):
+			t.Errorf("got %v, want %s with %q", v, s.rule, s.what)
+		}
+	})
+}
+
 // TestCheckerSees gives the checker one history for each thing that must not be, and for
 // most the same history without it.
 func TestCheckerSees(t *testing.T) {
 	const base = lane.Baseline
-	for _, tt := range []struct {
-		name, rule, what string
-		ordered          bool
-		run              func(h *history)
-	}{
+	for _, tt := range []sighting{
 		{name: "nothing wrong", run: func(h *history) {
 			h.append("", "red")
 			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
@@ -288,7 +322,7 @@ func TestCheckerSees(t *testing.T) {
 		}},
 		{name: "cut off and going on with what main had in another run", run: func(h *history) {
 			h.append("green")
-			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 1)
+			h.cutOff(h.p, h.hand(h.p, base, base, 0, false))
 			h.k.told(h.p, 0, &consume.LeaseLost{})
 			h.lose(h.p)
 			h.land(h.q, record(h.q), nil)
@@ -395,7 +429,7 @@ func TestCheckerSees(t *testing.T) {
 		{name: "no note of a cursor that moved", rule: "NOTE", what: "has written no note of it", run: func(h *history) {
 			h.append("", "")
 			h.settle(h.p, h.hand(h.p, base, base, 0, false), 0)
-			h.now += noteBound + time.Second
+			h.now += noteBound(&h.k.groups[0].cfg) + time.Second
 			h.hand(h.p, base, base, 1, false)
 			h.k.told(h.p, h.now, &consume.Reached{})
 		}},
@@ -405,7 +439,7 @@ func TestCheckerSees(t *testing.T) {
 			h.k.told(h.p, h.now, &consume.Returned{Run: run, Offset: 0})
 			h.hand(h.p, base, base, 0, true)
 			h.land(h.p, nil, map[lane.Name]*consume.Note{base: {Pos: 1, Left: []int64{0}}})
-			h.now += noteBound + time.Second
+			h.now += noteBound(&h.k.groups[0].cfg) + time.Second
 			h.k.told(h.p, h.now, &consume.Reached{})
 		}},
 		{name: "a lost registry, and not said", rule: "ALARM", what: "does not say registry-lost", run: func(h *history) {
@@ -417,6 +451,7 @@ func TestCheckerSees(t *testing.T) {
 		}},
 		{name: "an alarm of more than what is gone", rule: "ALARM", what: "and 1 is there", run: func(h *history) {
 			h.append("", "")
+			h.fetch(h.p)
 			h.k.deleted(thePart, 0, 1, true)
 			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRetention, Partition: thePart, Count: 2})
 		}},
@@ -434,7 +469,9 @@ func TestCheckerSees(t *testing.T) {
 		}},
 		{name: "what was cut off is miscounted", rule: "WITHDRAW", what: "with 2 in flight, and there are 1", run: func(h *history) {
 			h.append("")
-			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 2)
+			run := h.hand(h.p, base, base, 0, false)
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmHandover, Partition: thePart, Count: 1})
+			h.k.withdrawn(h.p, h.now, run, 2)
 		}},
 		{name: "cut off, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
 			h.append("", "")
@@ -495,14 +532,14 @@ func TestCheckerSees(t *testing.T) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
 			h.now += 2 * time.Second
-			h.k.withdrawn(h.p, h.now, run, 1)
+			h.cutOff(h.p, run)
 			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)
 		}},
 		{name: "a release that gives up too early", rule: "I3", what: "again", run: func(h *history) {
 			h.append("")
-			h.k.withdrawn(h.p, h.now, h.hand(h.p, base, base, 0, false), 1)
+			h.cutOff(h.p, h.hand(h.p, base, base, 0, false))
 			h.land(h.p, record(nil), map[lane.Name]*consume.Note{base: noteOf(1, 0)})
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)
@@ -704,17 +741,6 @@ func TestCheckerSees(t *testing.T) {
 			h.land(h.p, record(h.p), map[lane.Name]*consume.Note{base: noteOf(5)})
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			h := newHistory(func(c *consume.Config) { c.Ordered = tt.ordered })
-			tt.run(h)
-			v := h.k.violation
-			switch {
-			case tt.rule == "" && v != nil:
-				t.Errorf("got %s, want none", v)
-			case tt.rule != "" && (v == nil || v.Rule != tt.rule || !strings.Contains(v.What, tt.what)):
-				t.Errorf("got %v, want %s with %q", v, tt.rule, tt.what)
-			}
-		})
+		tt.try(t)
 	}
 }

@@ -196,6 +196,7 @@ func (cl *client) raw(e consume.Event) {
 		}
 	}
 	w.check.stepped(cl.by)
+	w.check.movesTold(cl.by)
 }
 
 // do does what a Core asks for.
@@ -237,7 +238,9 @@ func (cl *client) do(a consume.Action) {
 		w.check.stopped(cl.by)
 		cl.stopped = true
 		cl.p.later(0, cl.p.stopped)
-	case *consume.Moved, *consume.Refused:
+	case *consume.Moved:
+		w.check.movedTold(cl.by, a.Write)
+	case *consume.Refused:
 	}
 }
 

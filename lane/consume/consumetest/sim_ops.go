@@ -70,6 +70,9 @@ func (w *world) append(r *stream) {
 		if r.n(6) == 0 {
 			m.Value = []byte{'-'}
 		}
+		if !w.plan.bytes {
+			m.Key, m.Headers = []byte(m.Color), []consume.Header{{Name: "n", Value: fmt.Append(nil, w.result.Coverage.Messages)}}
+		}
 		w.engine.append(j, m)
 	}
 }

@@ -81,6 +81,7 @@ type plan struct {
 	bareEnd   bool          // nobody sees to it that the baseline has a member in the end
 	persists  bool          // the registry keeps records and notes in their persisted form
 	bursts    bool          // many messages are appended at once
+	bytes     bool          // a group's window is of few bytes
 	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
 	downInEnd bool          // processes that are down stay so, as long as one is up
@@ -175,7 +176,7 @@ func (p *plan) drawGroups(r *stream) {
 		}
 		switch r.n(12) {
 		case 1:
-			cfg.WindowBytes = 1 + int64(r.n(4))
+			cfg.WindowBytes, p.bytes = 1+int64(r.n(4)), true
 		case 2:
 			cfg.Window, p.bursts = 1+r.n(60), true
 		}
