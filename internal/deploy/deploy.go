@@ -163,9 +163,6 @@ func (r *Running) Instance() string { return r.p.cfg.Instance }
 // PID returns the process id of the direct child.
 func (r *Running) PID() int { return r.p.pid() }
 
-// Ports returns the ports in the order of Process.Listen, chosen ones filled in.
-func (r *Running) Ports() []int { return r.p.ports() }
-
 // Ready is closed once the instance is registered; never, where the process ends
 // before: wait for [Running.Wait] beside it.
 func (r *Running) Ready() <-chan struct{} { return r.p.registered }
