@@ -254,6 +254,32 @@ func TestConcurrentCalls(t *testing.T) {
 	group.Wait()
 }
 
+// TestPolicy: an instance that is at work gets no further call where the other one is idle.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	one, other := start(t, "e1", "", ""), start(t, "e2", "", "")
+	_, c := dialWith(t, []Option{WithPolicy(lane.LeastRequests)}, one, other)
+	done := make(chan error, 1)
+	go func() {
+		_, err := say(t.Context(), c, "block")
+		done <- err
+	}()
+	idle := "e1"
+	select {
+	case <-one.blocked:
+		idle = "e2"
+	case <-other.blocked:
+	}
+	for range 20 {
+		wantSeen(t, t.Context(), c, idle, "")
+	}
+	close(one.block)
+	close(other.block)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMaxConns(t *testing.T) {
 	t.Parallel()
 	r := start(t, "e1", "", "")
