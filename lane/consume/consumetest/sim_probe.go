@@ -23,6 +23,7 @@ type probe struct {
 	f      *fate
 	cursor lane.Name
 	holder consume.Holder
+	term   *term
 }
 
 // isolation looks whether a lane that is stuck delays others, while its consumers hold all that
@@ -48,8 +49,8 @@ func (w *world) isolation() {
 		}
 		w.sched.runUntil(w.sched.now+probeBound, w.failed)
 		for _, s := range sent {
-			if h, _ := holderOf(s.p.record, s.cursor); h != s.holder || s.p.broken {
-				continue
+			if h, _ := holderOf(s.p.record, s.cursor); h != s.holder || s.p.terms[s.cursor] != s.term || s.p.broken {
+				continue // it was moved, or reset, and has other things before it
 			}
 			w.feature(FeatureProbe)
 			if s.f.n == 0 && !s.f.exempt() {
@@ -152,7 +153,7 @@ func (w *world) probe(before *truth, group int, p *checkPart) []probe {
 		}
 		for range min(p.fits(), 2) {
 			w.engine.append(w.engine.journal(p.id), &consume.Message{Color: c, Value: []byte{'a'}})
-			sent = append(sent, probe{p, p.messages[len(p.messages)-1], c, h})
+			sent = append(sent, probe{p, p.messages[len(p.messages)-1], c, h, p.terms[c]})
 		}
 	}
 	return sent
