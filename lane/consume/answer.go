@@ -223,6 +223,8 @@ func (c *Core) showNoted() {
 		}
 		c.emit(&Mirror{Partition: r.p.id, Cursor: r.cursor, Offset: at})
 	}
+	clear(c.mirrors)
+	c.mirrors = c.mirrors[:0]
 }
 
 // armNote sees to it that notes are written while there are runs.

@@ -70,7 +70,7 @@ func NewCore(cfg Config) (*Core, error) {
 // Step takes one event and returns the actions that follow, in order. The slice and the
 // actions are used again by the next Step.
 func (c *Core) Step(e Event) []Action {
-	c.out, c.dispatched, c.fetches, c.mirrors = c.out[:0], c.dispatched[:0], c.fetches[:0], c.mirrors[:0]
+	c.out, c.dispatched, c.fetches = c.out[:0], c.dispatched[:0], c.fetches[:0]
 	if c.stopped {
 		return nil
 	}
