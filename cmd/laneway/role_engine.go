@@ -200,6 +200,8 @@ func (p *enginePart) run(ctx context.Context, ready func()) (err error) {
 	}
 	var connecting sync.WaitGroup
 	defer connecting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // also where an engine is refused, and the server is to end by that
 	connecting.Go(func() { metrics.run(ctx) })
 	for _, s := range n.engines {
 		if s.get() == nil {
