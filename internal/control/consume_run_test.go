@@ -3,6 +3,8 @@ package control_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,12 +91,26 @@ func (p *plant) cursors(w *worker, in lane.Name) (n int) {
 	}
 	session, _ := w.Session()
 	for _, r := range records {
-		holder := r.Record.Main
-		if in != lane.Baseline {
-			holder = r.Record.Colors[in].Holder
-		}
+		holder, _ := r.Record.Holder(in)
 		if r.Partition.Topic == "orders" && holder.Session == session {
 			n++
+		}
+	}
+	return n
+}
+
+// held is how many cursors a session holds, as a process reads it.
+func (p *plant) held(by *worker, session string) (n int) {
+	p.t.Helper()
+	records, err := by.Records(p.t.Context(), "billing")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, r := range records {
+		for _, c := range append(slices.Collect(maps.Keys(r.Record.Colors)), consume.Main) {
+			if h, _ := r.Record.Holder(c); h.Session == session {
+				n++
+			}
 		}
 	}
 	return n
@@ -214,8 +230,11 @@ func TestConsumeKill(t *testing.T) {
 		p.send("green", 0, 400)
 		p.send("", 0, 100)
 		p.awaitOf("e2", 280)
+		dead, _ := e2.Session()
 		p.kill(e2)
-		pass(30 * time.Second) // its session runs out
+		p.r.until("nothing to be the dead one's", func() bool { return p.held(e1, dead) == 0 })
+		p.await(500)
+		pass(5 * time.Second) // and what comes again, and no more
 		by, twice := p.counts()
 		if by["e1"]+by["e2"] != 500 || by["e1"] < 150 || by["e2"] < 200 {
 			t.Errorf("by whom: %v", by)
@@ -242,9 +261,9 @@ func TestConsumeOutage(t *testing.T) {
 			p.await(20)
 			before, _ := e1.Session()
 			e1.wire.set(true)
-			pass(time.Minute) // its session runs out
+			p.r.until("its session to run out", func() bool { _, left := e1.Session(); return left <= 0 })
 			p.send("", 20, 20)
-			pass(5 * time.Second)
+			pass(5 * time.Second) // also for what must not be handed out
 			if by, _ := p.counts(); by["e1"] != c.during {
 				t.Errorf("%s: %d messages while it was away, want %d", c.loss, by["e1"], c.during)
 			}

@@ -293,9 +293,10 @@ func TestRunOptions(t *testing.T) {
 		if m := s.registry.View("billing").Members; len(m) != 1 || m[0].Session != "" || m[0].ID != c.Member() {
 			t.Errorf("members in the grace: %+v", m)
 		}
-		pass(time.Minute)
-		if m := s.registry.View("billing").Members; len(m) != 0 {
-			t.Errorf("members after the grace: %+v", m)
+		left := time.Now()
+		s.until("the grace to be over", func() bool { return len(s.registry.View("billing").Members) == 0 })
+		if took := time.Since(left); took < 59*time.Second || took > 61*time.Second {
+			t.Errorf("the grace lasts %s, want a minute", took)
 		}
 		_ = s.engine.Close()
 	})

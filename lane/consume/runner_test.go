@@ -304,7 +304,7 @@ func TestRunnerCutOff(t *testing.T) {
 			s.append(10, "")
 			s.until("the first ten", func() bool { return handed() >= 10 })
 			p.access.Cut()
-			pass(time.Minute) // its session ends
+			s.until("its session to run out", func() bool { _, left := p.access.Session(); return left <= 0 })
 			s.append(10, "")
 			pass(5 * time.Second) // also for what must not be handed out
 			during := handed()

@@ -356,8 +356,14 @@ func (r *renewals) RoundTrip(q *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body) // the control plane is not held up
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	time.Sleep(delay) // of the bubble's time: the answer is late
-	return resp, err
+	late := time.NewTimer(delay)
+	defer late.Stop()
+	select {
+	case <-late.C:
+		return resp, err
+	case <-q.Context().Done(): // it is not waited for any more
+		return nil, q.Context().Err()
+	}
 }
 
 func (r *renewals) set(fail bool, delay time.Duration) {
