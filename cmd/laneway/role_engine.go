@@ -221,7 +221,7 @@ func (s *servedEngine) connect(ctx context.Context) {
 		}
 		delay := retry.Next()
 		s.log.WarnContext(ctx, "message engine cannot be used yet, will try again", telemetry.KeyEngine, s.Name, telemetry.KeyError, err, telemetry.KeyDelay, delay)
-		if pause(ctx, delay) != nil {
+		if !backoff.Wait(ctx, delay) {
 			return
 		}
 	}

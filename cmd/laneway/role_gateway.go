@@ -163,21 +163,9 @@ func dialPatiently(ctx context.Context, cfg laneclient.Config, log *slog.Logger)
 		}
 		delay := retry.Next()
 		log.WarnContext(ctx, "no view of the registry yet, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
-		if err := pause(ctx, delay); err != nil {
-			return nil, err
+		if !backoff.Wait(ctx, delay) {
+			return nil, ctx.Err()
 		}
-	}
-}
-
-// pause waits that long; when ctx ends first it returns why.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

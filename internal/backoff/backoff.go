@@ -4,6 +4,7 @@
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -27,3 +28,16 @@ func (b *Backoff) Next() time.Duration {
 
 // Reset begins anew, after a success.
 func (b *Backoff) Reset() { b.next = b.least }
+
+// Wait waits that long and reports true, or reports false as soon as ctx has ended; where d is not
+// above 0 it does not wait.
+func Wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil // both may have come at once
+	case <-ctx.Done():
+		return false
+	}
+}

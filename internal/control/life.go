@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/store"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
@@ -94,7 +95,7 @@ func (c *Control) runLife(ctx context.Context) {
 		case <-advanced:
 		}
 		t.Stop()
-		pause(ctx, lifePause)
+		backoff.Wait(ctx, lifePause)
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *Control) runReplica(ctx context.Context) {
 		if time.Since(start) > replicaTTL {
 			retry.Reset()
 		}
-		pause(ctx, retry.Next())
+		backoff.Wait(ctx, retry.Next())
 	}
 }
 
@@ -189,7 +189,7 @@ func (c *Control) syncFailed(ctx context.Context, retry *backoff.Backoff, err er
 		return
 	}
 	c.log.WarnContext(ctx, "replica lost the registry's changes and tries again", telemetry.KeyError, err)
-	pause(ctx, retry.Next())
+	backoff.Wait(ctx, retry.Next())
 }
 
 // follower applies what one watch of the store delivers and returns why it ended.
@@ -207,14 +207,4 @@ func (c *Control) follower(ctx context.Context, retry *backoff.Backoff, window u
 		retry.Reset()
 	}
 	return store.ErrClosed
-}
-
-// pause waits, or returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

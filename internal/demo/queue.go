@@ -16,6 +16,7 @@ import (
 
 	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/integrations/laneotel"
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -188,14 +189,10 @@ func (s *service) handle(ctx context.Context, d *consume.Delivery, sender *recei
 	if err != nil || work <= 0 {
 		return nil // there is nothing to work on
 	}
-	t := time.NewTimer(min(work, maxWork))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done(): // it is somebody else's by now
+	if !backoff.Wait(ctx, min(work, maxWork)) { // it is somebody else's by now
 		return consume.ErrReturn
 	}
+	return nil
 }
 
 func first(values []string) string {

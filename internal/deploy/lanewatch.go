@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/laneclient"
@@ -47,7 +48,7 @@ func (s *supervisor) watchLane(ctx context.Context) {
 			s.log.WarnContext(ctx, "the lane of this process is over", telemetry.KeyLane, s.cfg.Lane, telemetry.KeyReason, text)
 		}
 		if err != nil {
-			if !pause(ctx, askAgain) {
+			if !backoff.Wait(ctx, askAgain) {
 				return
 			}
 			continue

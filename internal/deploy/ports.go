@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/backoff"
 	"github.com/laneway-dev/laneway/internal/telemetry"
 )
 
@@ -144,7 +145,7 @@ func (s *supervisor) awaitListen(ctx context.Context) (addresses []string, ok bo
 			s.log.WarnContext(ctx, "does not listen yet, so it gets no traffic: it should listen on the port that PORT names in its environment, or on that of --listen",
 				telemetry.KeyPort, missing[0])
 		}
-		if !pause(ctx, delay) {
+		if !backoff.Wait(ctx, delay) {
 			return nil, false
 		}
 	}

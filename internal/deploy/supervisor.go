@@ -210,7 +210,7 @@ func (s *supervisor) register(ctx context.Context) {
 		}
 		delay := retry.Next()
 		s.log.WarnContext(ctx, "not registered, will try again", telemetry.KeyError, err, telemetry.KeyDelay, delay)
-		if !pause(ctx, delay) {
+		if !backoff.Wait(ctx, delay) {
 			return
 		}
 	}
@@ -376,18 +376,6 @@ func lookPath(name string) (string, error) {
 		return "", fmt.Errorf("find the command %q: %w; give a path or install it", name, errors.Unwrap(err))
 	}
 	return path, nil
-}
-
-// pause waits for d; false: ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // endpointsOf is what an instance offers, given the address of each Listen.

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // Names of topics that are derived: see [RetryTopic] and [DeadTopic].
@@ -134,7 +136,7 @@ func (c *consumption) count(ctx context.Context, topic string) (int32, error) {
 		if err == nil || errors.Is(err, ErrNoTopic) || errors.Is(err, ErrClosed) {
 			return count, err
 		}
-		if !sleep(ctx, backoff(n)) {
+		if !pause.For(ctx, backoff(n)) {
 			return 0, fmt.Errorf("ask the engine for topic %s: %w", topic, errors.Join(ctx.Err(), err))
 		}
 	}

@@ -3,6 +3,8 @@ package consume
 import (
 	"context"
 	"errors"
+
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // What a [Runner] asks the engine for. What fails is asked again after a while, but for a mirror.
@@ -23,7 +25,7 @@ func (r *Runner) fetch(f Fetch) {
 		e := &Fetched{Run: f.Run, Failed: err != nil, Cached: cached, Batch: b}
 		if err != nil {
 			w.misses++
-			if !sleep(w.ctx, backoff(w.misses)) {
+			if !pause.For(w.ctx, backoff(w.misses)) {
 				return
 			}
 		} else {
@@ -50,7 +52,7 @@ func (r *Runner) store(run uint64, offset int64, m *Message, why BuryReason) {
 				r.post(&Settled{Run: run, Offset: offset})
 				return
 			}
-			if !sleep(w.ctx, backoff(n)) {
+			if !pause.For(w.ctx, backoff(n)) {
 				return
 			}
 		}
@@ -64,7 +66,7 @@ func (r *Runner) resolve(ctx context.Context, a Resolve) {
 			r.post(&Resolved{Partition: a.Partition, Offset: at, Epoch: epoch})
 			return
 		}
-		if !sleep(ctx, backoff(n)) {
+		if !pause.For(ctx, backoff(n)) {
 			return
 		}
 	}
@@ -101,7 +103,7 @@ func (r *Runner) count(ctx context.Context) {
 			wait = backoff(misses)
 			misses++
 		}
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return
 		}
 	}

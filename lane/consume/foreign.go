@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // MaxForeignConsumers is how many foreign consumers of a topic an engine names at most.
@@ -72,7 +74,7 @@ func (r *Runner) lookForeign(ctx context.Context) {
 		return
 	}
 	looks := map[string]*foreignLooks{} // by topic
-	for sleep(ctx, foreignTick) {
+	for pause.For(ctx, foreignTick) {
 		leads := make(chan map[string]bool, 1)
 		r.box.put(input{do: func() { leads <- r.leads() }})
 		select {

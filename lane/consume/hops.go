@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // Defaults of [HopsConfig], and limits of [Hops].
@@ -304,7 +305,7 @@ func (h *Hops) store(ms []*Message, count int) bool {
 			return true
 		}
 		h.cfg.Log.WarnContext(h.life, "hops of messages wait to be written", "topic", h.cfg.Topic, "count", count, "error", err)
-		if !sleep(h.life, backoff(n)) {
+		if !pause.For(h.life, backoff(n)) {
 			return false
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // leaseLook is how often the session's lease is looked at besides after each fetch.
@@ -13,7 +15,7 @@ const leaseLook = 100 * time.Millisecond
 func (r *Runner) keep(ctx context.Context) {
 	for {
 		r.box.put(input{do: r.checkLease})
-		if !sleep(ctx, leaseLook) {
+		if !pause.For(ctx, leaseLook) {
 			return
 		}
 	}
@@ -48,7 +50,7 @@ func (r *Runner) reopen(ctx context.Context, id string) {
 			r.box.put(input{do: func() { r.reopened(id, records) }}) //nolint:contextcheck // the loop does it, with the runner's own
 			return
 		}
-		if !sleep(ctx, backoff(n)) {
+		if !pause.For(ctx, backoff(n)) {
 			return
 		}
 		if now, _ := r.o.Registry.Session(); now != id { // lost again meanwhile
@@ -100,7 +102,7 @@ func (r *Runner) join(ctx context.Context, m Member) {
 		if r.o.told != nil && errors.Is(err, ErrRefused) {
 			r.o.told(err)
 		}
-		if !sleep(ctx, backoff(n)) {
+		if !pause.For(ctx, backoff(n)) {
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/laneway-dev/laneway/lane"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // MemoryIdentity is who a process of a [MemoryRegistry] is.
@@ -43,7 +44,7 @@ func (p *MemoryProcess) Enter(ctx context.Context, group string, want Settings) 
 		if err == nil {
 			break
 		}
-		if !sleep(ctx, backoff(n)) {
+		if !pause.For(ctx, backoff(n)) {
 			return Settings{}, nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // Constants of time of a [Runner].
@@ -297,7 +299,7 @@ func (r *Runner) arm(t Timer, after time.Duration) {
 // propose sends a write and tells of the answer; a repeated one waits first.
 func (r *Runner) propose(w *Write, attempt int) {
 	r.spawn(func(ctx context.Context) {
-		if attempt > 1 && !sleep(ctx, backoff(attempt-2)) {
+		if attempt > 1 && !pause.For(ctx, backoff(attempt-2)) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, moveTimeout)
@@ -347,15 +349,3 @@ func (r *Runner) leave() {
 
 // backoff grows with n, up to a limit.
 func backoff(n int) time.Duration { return min(retryLeast<<min(max(n, 0), 10), retryMost) }
-
-// sleep waits, and reports false where ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

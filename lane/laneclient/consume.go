@@ -15,6 +15,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 var _ consume.Connection = (*Client)(nil)
@@ -86,7 +87,7 @@ func (c *Client) Enter(ctx context.Context, group string, want consume.Settings)
 			leave()
 			return hold, nil, refusal(err)
 		}
-		if !pause(ctx, retry.next()) {
+		if !pause.For(ctx, retry.next()) {
 			leave()
 			return hold, nil, fmt.Errorf("%w (%w)", ctx.Err(), err)
 		}
@@ -264,18 +265,6 @@ func refusal(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", consume.ErrRefused, err)
-}
-
-// pause waits, and reports false where ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Records implements [consume.Registry]. A record that this version cannot read is an error:

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -349,12 +350,5 @@ func (r *Replica) wait(ctx context.Context) bool {
 	if d <= 0 || stopped {
 		return !stopped && ctx.Err() == nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil && r.running()
-	case <-ctx.Done():
-		return false
-	}
+	return pause.For(ctx, d) && r.running()
 }

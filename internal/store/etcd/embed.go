@@ -125,7 +125,7 @@ func (m *member) run(ctx context.Context, first chan<- error) {
 			if _, room := errors.AsType[*roomError](err); room {
 				pause = roomEvery
 			}
-			wait(ctx, pause)
+			backoff.Wait(ctx, pause)
 			continue
 		}
 		begun := time.Now()
@@ -139,7 +139,7 @@ func (m *member) run(ctx context.Context, first chan<- error) {
 			retry.Reset()
 		}
 		if err != nil {
-			wait(ctx, retry.Next())
+			backoff.Wait(ctx, retry.Next())
 		}
 	}
 }
@@ -307,16 +307,6 @@ func (m *member) unlock() {
 	}
 	if err := m.lock.Close(); err != nil {
 		m.log.Warn("lock of the registry's directory not released", "error", err)
-	}
-}
-
-// wait returns after d, or when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *Store) answers(ctx context.Context, client *clientv3.Client) error {
 func (s *Store) redial(cfg Config) {
 	retry := backoff.New(restartLeast, restartMost)
 	for {
-		wait(s.life, retry.Next())
+		backoff.Wait(s.life, retry.Next())
 		if s.life.Err() != nil {
 			return
 		}

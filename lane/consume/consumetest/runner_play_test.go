@@ -10,6 +10,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // play is one seed of [TestRunner]: processes with real runners that come and go over an engine
@@ -129,18 +130,6 @@ func (p *play) delay(r *stream, slow int) time.Duration {
 	return s.delay(r, slow)
 }
 
-// pause lets time pass, and reports false where ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // after does something later, under the lock, unless the play is over by then.
 func (p *play) after(d time.Duration, do func()) {
 	time.AfterFunc(d, func() {
@@ -172,7 +161,7 @@ func (p *play) run() {
 	p.mu.Unlock()
 	for i := range p.plan.ops {
 		o := &p.plan.ops[i]
-		pause(p.life, o.at-p.now())
+		pause.For(p.life, o.at-p.now())
 		if p.over() {
 			break
 		}
@@ -180,7 +169,7 @@ func (p *play) run() {
 		p.op(o)
 		p.mu.Unlock()
 	}
-	pause(p.life, p.plan.until-p.now())
+	pause.For(p.life, p.plan.until-p.now())
 	p.tail()
 	p.close()
 }

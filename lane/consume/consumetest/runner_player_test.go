@@ -10,6 +10,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // player is one process from its start to its end, with a runner in each group that it has
@@ -494,7 +495,7 @@ func (r *role) work(ctx context.Context, t *errand) {
 	if !t.heeds {
 		ctx = context.WithoutCancel(ctx)
 	}
-	if !pause(ctx, t.takes) {
+	if !pause.For(ctx, t.takes) {
 		t.says = saidReturn
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 // tail lets nothing go wrong any more, mends what is broken, and checks that all is well in
@@ -29,7 +30,7 @@ func (p *play) tail() {
 	}
 	close(p.unjam)
 	p.settleDown("I1", bound, nil)
-	pause(p.life, tailAfter)
+	pause.For(p.life, tailAfter)
 	p.settleDown("I1", bound, nil) // it was too early where a member was not known yet
 	p.calm(bound)
 	if p.over() {
@@ -44,7 +45,7 @@ func (p *play) tail() {
 // settleDown waits until all is well.
 func (p *play) settleDown(rule string, bound time.Duration, stuck *lane.Name) {
 	for end := p.now() + bound; ; {
-		pause(p.life, tailLook)
+		pause.For(p.life, tailLook)
 		p.mu.Lock()
 		var missing *missing
 		if !p.failed() {
@@ -73,7 +74,7 @@ func (p *play) calm(bound time.Duration) {
 	}
 	for end := p.now() + bound; p.now() < end; {
 		before := moves()
-		if pause(p.life, tailAfter); p.over() || moves() == before {
+		if pause.For(p.life, tailAfter); p.over() || moves() == before {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
+	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
 
 var (
@@ -184,7 +185,7 @@ func (g *roleRegistry) call(ctx context.Context, do func() error) error {
 	lost, mute := net.permille(rates.lostRequest), net.permille(rates.lostReply)
 	there, back := p.delay(net, rates.slow), p.delay(net, rates.slow/2)
 	p.mu.Unlock()
-	if !pause(ctx, there) || lost {
+	if !pause.For(ctx, there) || lost {
 		<-ctx.Done()
 		return errAway
 	}
@@ -196,7 +197,7 @@ func (g *roleRegistry) call(ctx context.Context, do func() error) error {
 	}
 	err := do()
 	p.mu.Unlock()
-	if mute || !pause(ctx, back) {
+	if mute || !pause.For(ctx, back) {
 		<-ctx.Done()
 		return errAway
 	}
@@ -232,7 +233,7 @@ func (g *roleRegistry) Views(ctx context.Context, group string) <-chan consume.U
 	go func() {
 		defer close(out)
 		for u := range in {
-			if !pause(ctx, g.lag()) {
+			if !pause.For(ctx, g.lag()) {
 				return
 			}
 			select {
@@ -291,7 +292,7 @@ func (s *roleSource) way(fails func(*rates) int) (there, back time.Duration, fai
 
 func (s *roleSource) Partitions(ctx context.Context, topic string) (int32, error) {
 	there, _, fail := s.way(fetches)
-	if pause(ctx, there); fail {
+	if pause.For(ctx, there); fail {
 		return 0, errAway
 	}
 	return s.Memory.Partitions(ctx, topic)
@@ -299,17 +300,17 @@ func (s *roleSource) Partitions(ctx context.Context, topic string) (int32, error
 
 func (s *roleSource) Bounds(ctx context.Context, id consume.Partition) (b consume.Bounds, err error) {
 	there, back, _ := s.way(surely)
-	pause(ctx, there)
+	pause.For(ctx, there)
 	s.seen(id, func() { b, err = s.Memory.Bounds(ctx, id) })
-	pause(ctx, back)
+	pause.For(ctx, back)
 	return b, err
 }
 
 func (s *roleSource) At(ctx context.Context, id consume.Partition, t time.Time) (at int64, err error) {
 	there, back, _ := s.way(surely)
-	pause(ctx, there)
+	pause.For(ctx, there)
 	s.seen(id, func() { at, err = s.Memory.At(ctx, id, t) })
-	pause(ctx, back)
+	pause.For(ctx, back)
 	return at, err
 }
 
@@ -340,7 +341,7 @@ func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64,
 		f = consume.Filter{All: true}
 	}
 	p.mu.Unlock()
-	if pause(ctx, there); fail {
+	if pause.For(ctx, there); fail {
 		return consume.Batch{}, errFetch
 	}
 	b, err := s.Memory.Read(ctx, id, from, f, most)
@@ -349,7 +350,7 @@ func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64,
 			err = errAway
 		}
 	})
-	pause(ctx, back)
+	pause.For(ctx, back)
 	return b, err
 }
 
@@ -357,7 +358,7 @@ func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64,
 func (s *roleSource) Append(ctx context.Context, ms ...*consume.Message) error {
 	p := s.r.w.play
 	there, back, fail := s.way(func(r *rates) int { return r.lostReply })
-	pause(ctx, there)
+	pause.For(ctx, there)
 	p.mu.Lock()
 	if s.r.w.gone {
 		p.mu.Unlock()
@@ -374,7 +375,7 @@ func (s *roleSource) Append(ctx context.Context, ms ...*consume.Message) error {
 		}
 	}
 	p.mu.Unlock()
-	if pause(ctx, back); fail {
+	if pause.For(ctx, back); fail {
 		return errAway
 	}
 	return err
@@ -382,7 +383,7 @@ func (s *roleSource) Append(ctx context.Context, ms ...*consume.Message) error {
 
 // Ensure makes topics.
 func (s *roleSource) Ensure(ctx context.Context, t consume.TopicSpec) error {
-	if there, _, fail := s.way(fetches); !pause(ctx, there) || fail {
+	if there, _, fail := s.way(fetches); !pause.For(ctx, there) || fail {
 		return errAway
 	}
 	return s.Memory.Ensure(ctx, t)
