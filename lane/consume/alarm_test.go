@@ -26,9 +26,8 @@ func TestAlarmInLog(t *testing.T) {
 		var log bytes.Buffer
 		r := &Runner{
 			o:   Options{Config: Config{Group: "billing"}},
-			log: slog.New(slog.NewTextHandler(&log, nil)), life: t.Context(),
+			log: slog.New(slog.NewTextHandler(&log, nil)), life: t.Context(), counts: newStats("billing"),
 		}
-		r.counts = newCounters(&r.o.Config)
 		r.act(&c.alarm)
 		if got := strings.TrimSpace(log.String()); !strings.HasSuffix(got, ` msg="alarm of a group" `+c.want) || !strings.Contains(got, "level=WARN") {
 			t.Errorf("the log says %s, want %s", got, c.want)

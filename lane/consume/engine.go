@@ -49,7 +49,10 @@ func (r *Runner) store(run uint64, offset int64, m *Message, why BuryReason) {
 				if hop != nil {
 					r.o.Hops.add(*hop)
 				}
-				r.post(&Settled{Run: run, Offset: offset})
+				r.box.put(input{do: func() {
+					r.counts.stored(why)
+					r.tell(&Settled{Run: run, Offset: offset})
+				}})
 				return
 			}
 			if !pause.For(w.ctx, backoff(n)) {

@@ -39,6 +39,12 @@ const (
 	HopMissing HopKind = "missing"
 )
 
+// Reasons of hops that are not those of a lane.
+const (
+	ReasonByHand      = "by-hand"                 // somebody asked for it, by a command
+	ReasonOfOtherLane = "replayed-for-other-lane" // the copy is for another lane's members alone
+)
+
 // Hop is one thing that happened to a message. A message of a hops topic has several of them
 // as its value: JSON objects, one a line, those of one process in their order.
 type Hop struct {

@@ -334,6 +334,23 @@ func RecordHops(h *Hops) ProducerOption { return func(p *Producer) { p.hops = h 
 // WithHops lets h record what happens to messages here. Default: nothing is recorded.
 func WithHops(h *Hops) Option { return func(c *consumption) { c.Hops = h } }
 
+// Record keeps a hop of m that is none of consuming or producing, such as what a command did
+// with it: hop says Time (zero: now), Kind, Group, Lane, Place, To, Attempt, Reason and Error, the
+// rest is m's and the process's. Where others may be handed m as soon as that is done, Time is
+// when it began. Like all recording it does not block.
+func (h *Hops) Record(m *Message, hop Hop) {
+	if !h.wants(m) {
+		return
+	}
+	if hop.Time.IsZero() {
+		hop.Time = time.Now()
+	}
+	full := of(m, hop.Time)
+	full.Kind, full.Group, full.Lane, full.Place, full.To = hop.Kind, hop.Group, hop.Lane, hop.Place, hop.To
+	full.Attempt, full.Reason, full.Error = hop.Attempt, hop.Reason, hop.Error
+	h.add(full)
+}
+
 // produced records what a producer has sent.
 func (h *Hops) produced(ms []*Message, from lane.Name, at time.Time, err error) {
 	for _, m := range ms {
@@ -373,39 +390,14 @@ func (r *Runner) hopDispatched(a *Dispatch) {
 	r.o.Hops.add(hop)
 }
 
-// hopAnswered records what a member says of a message, if it counts: before the Core has
-// heard of it.
-func (r *Runner) hopAnswered(e Event) {
-	if r.o.Hops == nil {
-		return
-	}
-	kind, why := HopReturned, ""
-	var in *run
-	var it *item
-	switch e := e.(type) {
-	case *Settled:
-		kind = HopSettled
-		if in, it = r.core.inFlight(e.Run, e.Offset); it != nil && r.o.Config.forOther(it.msg, in.lane) {
-			kind = HopDropped
-		}
-	case *Returned:
-		in, it = r.core.inFlight(e.Run, e.Offset)
-	case *Failed: // what is stored for it is recorded then
-		if in, it = r.core.inFlight(e.Run, e.Offset); in != nil && in.p.topic.Retry != "" {
-			return
-		}
-		why = e.Error
-	default:
-		return
-	}
-	if it == nil || it.state != itemOut || !r.o.Hops.wants(it.msg) {
+// hopEnded records what became of a message that was with a member: before the Core has heard
+// of it.
+func (r *Runner) hopEnded(kind HopKind, in *run, it *item, reason, failure string) {
+	if !r.o.Hops.wants(it.msg) {
 		return
 	}
 	hop := r.hopHere(kind, it.msg, in.lane)
-	hop.Error = why
-	if kind == HopDropped {
-		hop.Reason = ReasonOfOtherLane
-	}
+	hop.Reason, hop.Error = reason, failure
 	r.o.Hops.add(hop)
 }
 

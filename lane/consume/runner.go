@@ -86,7 +86,7 @@ type Runner struct {
 	leaving bool
 	staying int // members that have not left yet
 	done    bool
-	counts  counters
+	counts  Stats // but for how it is just now
 
 	begun atomic.Bool   // Run was called
 	over  chan struct{} // closed when the loop has ended, and last is set
@@ -115,12 +115,10 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{
+	return &Runner{
 		o: o, core: core, log: o.Log, timers: map[Timer]*time.Timer{}, runs: map[uint64]*worker{}, tails: map[Partition]*tail{},
-		box: mailbox{wake: make(chan struct{}, 1)}, over: make(chan struct{}),
-	}
-	r.counts = newCounters(&r.o.Config)
-	return r, nil
+		box: mailbox{wake: make(chan struct{}, 1)}, over: make(chan struct{}), counts: newStats(o.Config.Group),
+	}, nil
 }
 
 // Run consumes until ctx ends, then gives up what it holds: members leave, handlers finish
@@ -196,10 +194,14 @@ func (r *Runner) handle(in []input) (rest []input) {
 	return in[1:]
 }
 
-// step steps the Core and does what follows.
+// step takes in what others say.
 func (r *Runner) step(e Event) {
-	r.hopAnswered(e)
-	r.counts.heard(r.core, e)
+	r.heard(e)
+	r.tell(e)
+}
+
+// tell steps the Core and does what follows.
+func (r *Runner) tell(e Event) {
 	actions := r.core.Step(e)
 	if r.o.Observe != nil {
 		r.o.Observe(e, actions)
@@ -228,6 +230,10 @@ func (r *Runner) recall(all bool) {
 }
 
 func (r *Runner) act(a Action) {
+	if d, ok := a.(*Dispatch); ok && r.o.Config.forOther(d.Message, d.Lane) {
+		r.drop(d)
+		return
+	}
 	r.counts.did(a)
 	switch a := a.(type) {
 	case *Propose:
@@ -235,10 +241,6 @@ func (r *Runner) act(a Action) {
 	case *Fetch:
 		r.fetch(*a)
 	case *Dispatch:
-		if r.o.Config.forOther(a.Message, a.Lane) {
-			r.dropReplayed(a)
-			return
-		}
 		r.hopDispatched(a)
 		r.worker(a.Run).add(&Delivery{
 			Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, run: a.Run, answer: r.post,

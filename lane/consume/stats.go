@@ -11,7 +11,7 @@ import (
 
 // Stats is what a consumer has done since it was started, and how it is just now: all of it as
 // of one moment. Counters only go up, and begin at 0 with each consumer. Its JSON has names as
-// they are here, in snake_case; [Stats.WriteMetrics] writes it for Prometheus.
+// they are here, in snake_case; [WriteMetrics] writes it for Prometheus.
 type Stats struct {
 	Group string `json:"group"`
 
@@ -85,7 +85,7 @@ func (c *Consumer) Stats() Stats { return c.runner.Stats() }
 // called from within [Options.Observe], which it would wait for.
 func (r *Runner) Stats() Stats {
 	if !r.begun.Load() {
-		return newCounters(&r.o.Config).Stats
+		return newStats(r.o.Config.Group)
 	}
 	told := make(chan Stats, 1)
 	r.box.put(input{do: func() { told <- r.snapshot() }})
@@ -97,33 +97,21 @@ func (r *Runner) Stats() Stats {
 	}
 }
 
-// counters are what of Stats is counted. They are the loop's own.
-type counters struct {
-	Stats
-	cfg     *Config
-	storing map[uint64]map[int64]BuryReason // what is being stored, by run and offset; empty: to be retried
-}
-
-func newCounters(cfg *Config) counters {
-	c := counters{
-		cfg: cfg,
-		Stats: Stats{
-			Group: cfg.Group, Dead: map[BuryReason]int64{}, Moves: map[MoveKind]map[Why]int64{}, Alarms: map[AlarmKind]int64{}, Writes: map[string]int64{},
-		},
-		storing: map[uint64]map[int64]BuryReason{},
-	}
+// newStats are those of who has done nothing.
+func newStats(group string) Stats {
+	s := Stats{Group: group, Dead: map[BuryReason]int64{}, Moves: map[MoveKind]map[Why]int64{}, Alarms: map[AlarmKind]int64{}, Writes: map[string]int64{}}
 	// What has not happened is 0, and not left out: who watches a counter would not see it
 	// begin.
 	for _, why := range []BuryReason{BuryAttempts, BuryStrictEnded, BuryStrictUnknown} {
-		c.Dead[why] = 0
+		s.Dead[why] = 0
 	}
 	for _, kind := range []AlarmKind{AlarmRetention, AlarmTruncated, AlarmRegistry, AlarmRegistryBack, AlarmNoNote, AlarmHandover, AlarmForeign} {
-		c.Alarms[kind] = 0
+		s.Alarms[kind] = 0
 	}
 	for _, o := range []Outcome{Done, Conflict, Doubt} {
-		c.Writes[o.String()] = 0
+		s.Writes[o.String()] = 0
 	}
-	return c
+	return s
 }
 
 // clone is a copy that shares nothing.
@@ -137,100 +125,88 @@ func (s *Stats) clone() Stats {
 	return out
 }
 
-// heard counts an event that the Core has not heard of yet.
-func (c *counters) heard(core *Core, e Event) {
+// heard counts an event that the Core has not heard of yet, and records what a member says of a
+// message.
+func (r *Runner) heard(e Event) {
 	switch e := e.(type) {
 	case *Settled:
-		switch in, it := core.inFlight(e.Run, e.Offset); {
-		case it == nil:
-			c.Late++
-		case it.state == itemOut && c.cfg.forOther(it.msg, in.lane):
-			c.Dropped++
-		case it.state == itemOut:
-			c.Settled++
-		default:
-			c.stored(e.Run, e.Offset)
+		if in, it := r.out(e.Run, e.Offset); it != nil {
+			r.counts.Settled++
+			r.hopEnded(HopSettled, in, it, "", "")
 		}
 	case *Returned:
-		c.answered(core, e.Run, e.Offset, &c.Returned)
+		if in, it := r.out(e.Run, e.Offset); it != nil {
+			r.counts.Returned++
+			r.hopEnded(HopReturned, in, it, "", "")
+		}
 	case *Failed:
-		c.answered(core, e.Run, e.Offset, &c.Failed)
+		if in, it := r.out(e.Run, e.Offset); it != nil {
+			r.counts.Failed++
+			if in.p.topic.Retry == "" { // else what is stored for it is recorded then
+				r.hopEnded(HopReturned, in, it, "", e.Error)
+			}
+		}
 	case *Fetched:
 		if e.Failed {
-			c.FailedReads++
+			r.counts.FailedReads++
 		}
 	case *Answered:
-		c.Writes[e.Outcome.String()]++
+		r.counts.Writes[e.Outcome.String()]++
 	case *Several:
 		for _, one := range e.Events {
-			c.heard(core, one)
+			r.heard(one)
 		}
 	}
 }
 
-func (c *counters) answered(core *Core, run uint64, offset int64, n *int64) {
-	if _, it := core.inFlight(run, offset); it == nil || it.state != itemOut {
-		n = &c.Late
+// out is a message that is with a handler; nil: what is said of it is late, and counts for nothing.
+func (r *Runner) out(id uint64, offset int64) (*run, *item) {
+	in, it := r.core.inFlight(id, offset)
+	if it == nil || it.state != itemOut {
+		r.counts.Late++
+		return nil, nil
 	}
-	*n++
+	return in, it
 }
 
-// stored counts a message that came to a retry or dead-letter topic.
-func (c *counters) stored(run uint64, offset int64) {
-	why := c.storing[run][offset]
-	delete(c.storing[run], offset)
+// stored counts a message that came to a dead-letter topic, or, where why is empty, to a retry topic.
+func (s *Stats) stored(why BuryReason) {
 	if why == "" {
-		c.Retried++
+		s.Retried++
 	} else {
-		c.Dead[why]++
+		s.Dead[why]++
 	}
 }
 
 // did counts an action.
-func (c *counters) did(a Action) {
+func (s *Stats) did(a Action) {
 	switch a := a.(type) {
 	case *Dispatch:
-		if c.cfg.forOther(a.Message, a.Lane) {
-			return
-		}
-		c.Dispatched++
+		s.Dispatched++
 		if a.Redelivered {
-			c.Redelivered++
+			s.Redelivered++
 		}
-	case *Requeue:
-		c.stores(a.Run, a.Offset, "")
-	case *Bury:
-		c.stores(a.Run, a.Offset, a.Why)
-	case *Withdraw:
-		delete(c.storing, a.Run)
 	case *Alarm:
-		c.alarm(a)
+		s.alarm(a)
 	case *Moved:
 		for _, m := range a.Moves {
-			if c.Moves[m.Kind] == nil {
-				c.Moves[m.Kind] = map[Why]int64{}
+			if s.Moves[m.Kind] == nil {
+				s.Moves[m.Kind] = map[Why]int64{}
 			}
-			c.Moves[m.Kind][m.Why]++
+			s.Moves[m.Kind][m.Why]++
 		}
 	}
 }
 
-func (c *counters) stores(run uint64, offset int64, why BuryReason) {
-	if c.storing[run] == nil {
-		c.storing[run] = map[int64]BuryReason{}
-	}
-	c.storing[run][offset] = why
-}
-
-func (c *counters) alarm(a *Alarm) {
-	c.Alarms[a.Kind]++
+func (s *Stats) alarm(a *Alarm) {
+	s.Alarms[a.Kind]++
 	switch a.Kind {
 	case AlarmRetention:
-		c.Lost += a.Count
+		s.Lost += a.Count
 	case AlarmRegistry:
-		c.LostSince = time.Now()
+		s.LostSince = time.Now()
 	case AlarmRegistryBack:
-		c.LostSince = time.Time{}
+		s.LostSince = time.Time{}
 	case AlarmTruncated, AlarmNoNote, AlarmHandover, AlarmForeign:
 	}
 }
