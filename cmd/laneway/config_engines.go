@@ -39,6 +39,14 @@ type engineConfig struct {
 	TLS          tlsConfig `yaml:"tls"`
 }
 
+// scheme is what kind of an engine it is, however it is reached.
+func (e engineConfig) scheme() string {
+	if scheme, _, found := strings.Cut(e.URL, "://"); found && scheme != "tls" {
+		return scheme
+	}
+	return "nats"
+}
+
 func (e engineConfig) embedded() bool { return e.URL == engineEmbedded || e.URL == "" }
 
 // jetstream is the configuration of the engine's integration, without where it is.
@@ -72,26 +80,24 @@ func (e engineConfig) checkAccess(field string) []error {
 		}
 		return errs
 	}
-	if t := e.TLS; (t.Cert == "") != (t.Key == "") {
-		bad(field+".tls", "has one of cert and key: give both or neither")
-	} else if _, err := t.client(field + ".tls"); err != nil {
-		errs = append(errs, err)
+	cfg := jetstream.Config{URL: "nats://127.0.0.1", Access: e.configured()}
+	if err := cfg.Validate(); err != nil {
+		for text := range strings.SplitSeq(err.Error(), "\n") {
+			bad(field, "%s", strings.TrimPrefix(text, "access "))
+		}
 	}
-	if (e.Username == "") != (e.PasswordFile == "") {
-		bad(field+".username", "and password_file go together: give both or neither")
+	if t := e.TLS; (t.Cert == "") == (t.Key == "") {
+		if _, err := t.client(field + ".tls"); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	ways := 0
 	for _, way := range []struct{ name, file string }{{"password_file", e.PasswordFile}, {"creds_file", e.CredsFile}, {"nkey_file", e.NkeyFile}} {
 		if way.file == "" {
 			continue
 		}
-		ways++
 		if _, err := readSecret(way.file); err != nil {
 			bad(field+"."+way.name, "%w", err)
 		}
-	}
-	if ways > 1 {
-		bad(field, "has several of username, creds_file and nkey_file: give one")
 	}
 	return errs
 }

@@ -102,12 +102,12 @@ engines:
 		`engines[4].url: "nats://h?prefix=p": write what follows`,
 		`engines[5].url: "nats://" names no host`,
 		`engines[6].url: "there" is no engine: want embedded, or nats://`,
+		"engines[7]: has one of username and password_file",
+		"engines[7]: has several of username, creds_file and nkey_file",
 		"engines[7].tls.ca: open /none/ca: ",
-		"engines[7].username: and password_file go together",
 		"engines[7].creds_file: open /none/c: ",
 		"engines[7].nkey_file: open /none/n: ",
-		"engines[7]: has several of username, creds_file and nkey_file",
-		"engines[8].tls: has one of cert and key",
+		"engines[8]: has one of cert and key",
 	}
 	got := flatten(cfg.validate())
 	if len(got) != len(want) {

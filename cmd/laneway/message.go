@@ -160,7 +160,7 @@ no group notices. Payloads and headers are shown with --payload alone.`,
 			if key != "" {
 				p.keep = func(m *consume.Message) bool { return string(m.Key) == key }
 			}
-			if p.since, err = parseSince(since, time.Now()); err != nil {
+			if p.since, err = parseTime("--since", since, time.Now()); err != nil {
 				return err
 			}
 			views, err := a.peekMessages(cmd.Context(), p, payload)
@@ -193,11 +193,6 @@ func parseColor(text string) (lane.Name, error) {
 		return color, usageError(fmt.Errorf("--color: %w", err))
 	}
 	return color, nil
-}
-
-// parseSince reads the value of --since; empty: the zero time.
-func parseSince(text string, now time.Time) (time.Time, error) {
-	return parseTime("--since", text, now)
 }
 
 // parseTime reads the value of a flag that is a time; empty: the zero time.

@@ -71,7 +71,7 @@ its header laneway-message has. Hops of different machines are in the order of t
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := hopQuery{topic: topic}
 			var err error
-			if q.since, err = parseSince(since, time.Now()); err != nil {
+			if q.since, err = parseTime("--since", since, time.Now()); err != nil {
 				return err
 			}
 			m, err := a.findHops(cmd.Context(), args[0], on, q, payload)

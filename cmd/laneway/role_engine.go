@@ -290,11 +290,7 @@ func (p *enginePart) advertiseOne(ctx context.Context, s *servedEngine, first bo
 }
 
 func (p *enginePart) put(ctx context.Context, s *servedEngine, address, session string, first bool) error {
-	scheme, _, _ := strings.Cut(address, "://")
-	if scheme == "tls" { // is how it is reached; what it is is the same
-		scheme = "nats"
-	}
-	e := laneclient.Engine{Meta: laneclient.Meta{Name: s.Name}, Scheme: scheme, Address: address, Default: first}
+	e := laneclient.Engine{Meta: laneclient.Meta{Name: s.Name}, Scheme: s.scheme(), Address: address, Default: first}
 	if !s.embedded() {
 		session = ""
 	}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -214,10 +213,7 @@ func (m *engineMetrics) sample(ctx context.Context) {
 
 // sample asks an engine how it is.
 func (s *servedEngine) sample(ctx context.Context) engineSample {
-	out := engineSample{name: s.Name, scheme: "nats", embedded: s.embedded()}
-	if scheme, _, found := strings.Cut(s.URL, "://"); found {
-		out.scheme = scheme
-	}
+	out := engineSample{name: s.Name, scheme: s.scheme(), embedded: s.embedded()}
 	e := s.get()
 	if d, ok := e.(interface{ Durability() jetstream.Durability }); ok && s.embedded() {
 		out.durability = string(d.Durability())

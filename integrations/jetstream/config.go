@@ -81,10 +81,10 @@ type Config struct {
 	// with [Engine.URL]; port 0 is a free one. It asks nobody who they are, so it is a
 	// loopback address. Empty: the server opens no port.
 	Listen string
-	// URL is a server somewhere else, or a cluster, such as nats://a:4222,nats://b:4222. It
-	// may say tls:// for a connection that has TLS or is none, and the rest of what those who share an engine must agree on, where the fields here
-	// are empty: nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one
-	// that does.
+	// URL is a server somewhere else, or a cluster, such as nats://a:4222,nats://b:4222; with
+	// tls:// the connection has TLS or is none. It may say the rest of what those who share an
+	// engine must agree on, where the fields here are empty:
+	// nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one that does.
 	URL string
 	// Durability of appends; empty: [Bounded]. An external server syncs as it is configured;
 	// there Sync only means that appends are committed in groups.

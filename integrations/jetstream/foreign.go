@@ -68,9 +68,7 @@ func (e *Engine) ForeignConsumers(ctx context.Context, topic string) (found []co
 			found = append(found, c)
 		}
 	}
-	slices.SortFunc(found, func(a, b consume.ForeignConsumer) int {
-		return cmp.Or(cmp.Compare(a.Partition.Index, b.Partition.Index), strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(found, func(a, b consume.ForeignConsumer) int { return a.Compare(&b) })
 	return found, more, nil
 }
 

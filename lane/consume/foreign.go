@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -47,11 +48,16 @@ func (c *ForeignConsumer) In(group string) bool {
 	return of == group
 }
 
+// Compare is the order in which engines name those of a topic: by partition, group and name.
+func (c *ForeignConsumer) Compare(o *ForeignConsumer) int {
+	return cmp.Or(cmp.Compare(c.Partition.Index, o.Partition.Index), strings.Compare(c.Group, o.Group), strings.Compare(c.Name, o.Name))
+}
+
 // ForeignFinder is an engine whose [Caps] say ForeignConsumers.
 type ForeignFinder interface {
 	// ForeignConsumers tells who reads a topic past Laneway: those that the engine knows,
 	// also where they are not connected just now. At most [MaxForeignConsumers] are named,
-	// ascending by partition, group and name; more is how many there are beside them. Who
+	// in the order of [ForeignConsumer.Compare]; more is how many there are beside them. Who
 	// reads through an engine of Laneway is never among them. ErrNoTopic: there is no such
 	// topic. It may be called at any time, and returns as calls of a [Source] do.
 	ForeignConsumers(ctx context.Context, topic string) (found []ForeignConsumer, more int, err error)

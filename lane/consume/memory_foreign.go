@@ -1,10 +1,8 @@
 package consume
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 )
 
 // Foreign has somebody read a topic past Laneway, for tests of who is told of that, until
@@ -40,9 +38,7 @@ func (m *Memory) ForeignConsumers(_ context.Context, topic string) (found []Fore
 			found = append(found, *c)
 		}
 	}
-	slices.SortFunc(found, func(a, b ForeignConsumer) int {
-		return cmp.Or(cmp.Compare(a.Partition.Index, b.Partition.Index), strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(found, func(a, b ForeignConsumer) int { return a.Compare(&b) })
 	more = max(len(found)-MaxForeignConsumers, 0)
 	return found[:len(found)-more], more, nil
 }
