@@ -165,7 +165,7 @@ func (a *Access) explain(err error) error {
 		hint = "the server's certificate is not of an authority in " + a.CA + ": name the one that signed it by ca " + how + "CA"
 	case certificateName(err):
 		hint = "the server's certificate is for other names than the URL has: use one of these, or have the certificate made anew"
-	case strings.Contains(err.Error(), "remote error: tls: "): // says no more than that, since the alert comes after the handshake
+	case errors.Is(err, nats.ErrTLS), strings.Contains(err.Error(), "remote error: tls: "): // the alert comes after the handshake, or the end does before it
 		hint = "the server refused the certificate that it was shown, or wants one: give one of an authority that it trusts by cert and key " + how + "CERT and " + envAccess + "KEY"
 	default:
 		return err
