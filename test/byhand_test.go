@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/laneway-dev/laneway/lane"
-	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -32,23 +31,10 @@ func (s *server) deadLetter(t *testing.T) (id string) {
 // was replayed for a lane, retried though dead, and dropped.
 func TestHopsByHand(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	s.must(t, "topic", "create", "orders")
-	s.must(t, "lane", "create", "green")
-	shop, base, green := s.record(t, "shop", ""), s.record(t, "billing", ""), s.record(t, "billing", "green")
-	s.bill(t, base)
-	s.bill(t, green)
-	s.holds(t, "green")
-	out := consume.NewProducer(s.openEngine(t, ""), shop.lc, consume.RecordHops(shop.hops))
+	s, out, _ := recorded(t)
 	good := s.order(lane.Plain(t.Context()), t, out, "good")
 	bad := s.order(lane.With(t.Context(), "green"), t, out, "bad")
-	want := []string{
-		"produced shop 0",
-		"dispatched billing green orders/0 1 lane-instance",
-		"retried billing green orders/0 orders.billing.retry 1 cannot work on this",
-		"dispatched billing green orders.billing.retry/0 2 lane-instance",
-		"dead billing green orders.billing.retry/0 orders.billing.dead 2 attempts-used-up cannot work on this",
-	}
+	want := hopsOfDead()
 	s.hasHops(t, bad, want...)
 	s.must(t, "group", "dead", "retry", "billing", s.deadLetter(t))
 	want = append(want,

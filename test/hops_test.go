@@ -119,36 +119,41 @@ func (s *server) hasHops(t *testing.T, id string, want ...string) (m shownMessag
 	return m
 }
 
-// TestMessageShow: of a message that failed in a lane until it was dead, and of one that was
-// settled, the command shows each hop in order, by which member of which lane; found by where
-// it was sent to, by where it ended, and by its name.
-func TestMessageShow(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
+// recorded is a server with a shop that sends orders to group billing, which has a consumer in the
+// baseline and one in lane green, which is given too; all of them record all hops.
+func recorded(t *testing.T) (s *server, out *consume.Producer, inGreen *recording) {
+	t.Helper()
+	s = startServer(t)
 	s.must(t, "topic", "create", "orders")
 	s.must(t, "lane", "create", "green")
 	shop, base, green := s.record(t, "shop", ""), s.record(t, "billing", ""), s.record(t, "billing", "green")
 	s.bill(t, base)
 	s.bill(t, green)
-	poll(t, 30*time.Second, func() error { // the lane has its color
-		for _, c := range s.billing(t).Cursors {
-			if c.Topic == "orders" && c.Color == "green" && c.Member != "" {
-				return nil
-			}
-		}
-		return errors.New("no member has the color")
-	})
-	out := consume.NewProducer(s.openEngine(t, ""), shop.lc, consume.RecordHops(shop.hops))
-	bad := s.order(lane.With(t.Context(), "green"), t, out, "bad")
-	good := s.order(lane.Plain(t.Context()), t, out, "good")
-	s.hasHops(t, good, "produced shop 0", "dispatched billing orders/0 1 plain", "settled billing orders/0 1")
-	dead := []string{
+	s.holds(t, "green")
+	return s, consume.NewProducer(s.openEngine(t, ""), shop.lc, consume.RecordHops(shop.hops)), green
+}
+
+// hopsOfDead are those of a green message that fails in its lane until it is dead.
+func hopsOfDead() []string {
+	return []string{
 		"produced shop 0",
 		"dispatched billing green orders/0 1 lane-instance",
 		"retried billing green orders/0 orders.billing.retry 1 cannot work on this",
 		"dispatched billing green orders.billing.retry/0 2 lane-instance",
 		"dead billing green orders.billing.retry/0 orders.billing.dead 2 attempts-used-up cannot work on this",
 	}
+}
+
+// TestMessageShow: of a message that failed in a lane until it was dead, and of one that was
+// settled, the command shows each hop in order, by which member of which lane; found by where
+// it was sent to, by where it ended, and by its name.
+func TestMessageShow(t *testing.T) {
+	t.Parallel()
+	s, out, green := recorded(t)
+	bad := s.order(lane.With(t.Context(), "green"), t, out, "bad")
+	good := s.order(lane.Plain(t.Context()), t, out, "good")
+	s.hasHops(t, good, "produced shop 0", "dispatched billing orders/0 1 plain", "settled billing orders/0 1")
+	dead := hopsOfDead()
 	shown := s.hasHops(t, bad, dead...)
 	if shown.Message == nil || shown.Message.ID != bad || shown.Message.Color != "green" || len(shown.Name) != 16 {
 		t.Errorf("message show: %+v", shown)

@@ -264,23 +264,12 @@ func (p *play) append(r *stream) {
 	if p.closed[id] {
 		return
 	}
-	favorite := p.plan.colors[r.n(len(p.plan.colors))]
-	most := 4
-	if p.plan.bursts && r.n(3) == 0 {
-		most = 40
+	ms, burst := p.plan.messages(r)
+	if burst {
 		p.feature(FeatureBurst)
 	}
-	for range 1 + r.n(most) {
-		m := &consume.Message{Partition: id, Color: favorite, Value: []byte{'a'}, Key: []byte{byte('a' + r.n(5))}}
-		switch r.n(6) {
-		case 0, 1:
-			m.Color = lane.Baseline
-		case 2:
-			m.Color = p.plan.colors[r.n(len(p.plan.colors))]
-		}
-		if r.n(6) == 0 {
-			m.Value = []byte{'-'}
-		}
+	for _, m := range ms {
+		m.Partition, m.Key = id, []byte{byte('a' + r.n(5))}
 		if err := p.engine.Append(p.life, m); err != nil {
 			p.check.fail("ENGINE", "append: %v", err)
 			return

@@ -38,7 +38,7 @@ func (p *play) tail() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endFeatures()
+	p.cover.ended(p.plan, p.truth(nil), p.down())
 	p.check.finalCounts(p.appended)
 }
 
@@ -216,21 +216,14 @@ func (p *play) truth(stuck *lane.Name) *truth {
 	return t
 }
 
-// endFeatures counts how a play ends.
-func (p *play) endFeatures() {
-	t := p.truth(nil)
-	for g := range t.groups {
-		for _, topic := range p.plan.groups[g].Topics {
-			if p.plan.bareEnd && !t.serves(&t.groups[g], lane.Baseline, topic.Name) {
-				p.feature(FeatureBareEnd)
-			}
-		}
-	}
+// down is how many processes are.
+func (p *play) down() (n int) {
 	for _, w := range p.slots {
-		if p.plan.downInEnd && (w == nil || w.gone) {
-			p.feature(FeatureDownInEnd)
+		if w == nil || w.gone {
+			n++
 		}
 	}
+	return n
 }
 
 // close lets all processes end, which they have to do cleanly, and waits until nothing of them

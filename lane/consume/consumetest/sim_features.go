@@ -145,19 +145,16 @@ func startFeature(k consume.StartKind) Feature {
 	return ""
 }
 
-// endFeatures counts how a history ends.
-func (w *world) endFeatures() {
-	t := w.truth(nil)
+// ended counts how a history ends, with so many processes down.
+func (c *Coverage) ended(p *plan, t *truth, down int) {
 	for g := range t.groups {
-		for _, topic := range w.plan.groups[g].Topics {
-			if w.plan.bareEnd && !t.serves(&t.groups[g], lane.Baseline, topic.Name) {
-				w.feature(FeatureBareEnd)
+		for _, topic := range p.groups[g].Topics {
+			if p.bareEnd && !t.serves(&t.groups[g], lane.Baseline, topic.Name) {
+				c.Features[FeatureBareEnd]++
 			}
 		}
 	}
-	for _, p := range w.procs {
-		if w.plan.downInEnd && !p.up {
-			w.feature(FeatureDownInEnd)
-		}
+	if p.downInEnd {
+		c.Features[FeatureDownInEnd] += down
 	}
 }

@@ -53,23 +53,11 @@ func (w *world) append(r *stream) {
 	t := topics[r.n(len(topics))].Name
 	logs := w.engine.topics[t]
 	j := logs[r.n(len(logs))]
-	favorite := w.plan.colors[r.n(len(w.plan.colors))]
-	most := 4
-	if w.plan.bursts && r.n(3) == 0 {
-		most = 40
+	ms, burst := w.plan.messages(r)
+	if burst {
 		w.feature(FeatureBurst)
 	}
-	for range 1 + r.n(most) {
-		m := &consume.Message{Color: favorite, Value: []byte{'a'}}
-		switch r.n(6) {
-		case 0, 1:
-			m.Color = lane.Baseline
-		case 2:
-			m.Color = w.plan.colors[r.n(len(w.plan.colors))]
-		}
-		if r.n(6) == 0 {
-			m.Value = []byte{'-'}
-		}
+	for _, m := range ms {
 		if !w.plan.bytes {
 			m.Key, m.Headers = []byte(m.Color), []consume.Header{{Name: "n", Value: fmt.Append(nil, w.result.Coverage.Messages)}}
 		}

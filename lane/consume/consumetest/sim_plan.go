@@ -224,6 +224,30 @@ func (p *plan) drawProcs(r *stream) {
 	}
 }
 
+// messages draws what is appended at once to one log: of one color for the most part, and some that
+// a group may not want. burst: they may be many.
+func (p *plan) messages(r *stream) (ms []*consume.Message, burst bool) {
+	favorite := p.colors[r.n(len(p.colors))]
+	most := 4
+	if burst = p.bursts && r.n(3) == 0; burst {
+		most = 40
+	}
+	for range 1 + r.n(most) {
+		m := &consume.Message{Color: favorite, Value: []byte{'a'}}
+		switch r.n(6) {
+		case 0, 1:
+			m.Color = lane.Baseline
+		case 2:
+			m.Color = p.colors[r.n(len(p.colors))]
+		}
+		if r.n(6) == 0 {
+			m.Value = []byte{'-'}
+		}
+		ms = append(ms, m)
+	}
+	return ms, burst
+}
+
 // room is that of a process or a partition, by its number. Every third has none.
 func (p *plan) room(i int) string {
 	if !p.rooms {

@@ -44,7 +44,13 @@ func (w *world) tail() {
 	if w.failed() {
 		return
 	}
-	w.endFeatures()
+	down := 0
+	for _, p := range w.procs {
+		if !p.up {
+			down++
+		}
+	}
+	w.result.Coverage.ended(w.plan, w.truth(nil), down)
 	w.check.finalCounts(w.counted())
 }
 
