@@ -47,7 +47,7 @@ func (r *Runner) reopen(ctx context.Context, id string) {
 	for n := 0; ; n++ {
 		records, err := r.o.Registry.Records(ctx, r.o.Config.Group)
 		if err == nil {
-			r.box.put(input{do: func() { r.reopened(id, records) }}) //nolint:contextcheck // the loop does it, with the runner's own
+			r.box.put(input{do: func() { r.reopened(id, records) }})
 			return
 		}
 		if !pause.For(ctx, backoff(n)) {
@@ -93,7 +93,7 @@ func (r *Runner) join(ctx context.Context, m Member) {
 		err := r.o.Registry.Join(call, r.o.Config.Group, m)
 		cancel()
 		if err == nil {
-			r.box.put(input{do: func() { r.joined(m) }}) //nolint:contextcheck // the loop does it, with the runner's own
+			r.box.put(input{do: func() { r.joined(m) }})
 			return
 		}
 		if n == 0 {

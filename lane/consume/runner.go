@@ -161,9 +161,9 @@ func (r *Runner) loop(ctx context.Context) error {
 		select {
 		case <-r.box.wake:
 			in := r.box.take()
-			r.checkLease() //nolint:contextcheck // before anything that was fetched is used; what it starts ends with the runner
+			r.checkLease() // before anything that was fetched is used
 			for len(in) > 0 {
-				in = r.handle(in) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
+				in = r.handle(in)
 			}
 		case <-stop:
 			stop = nil
@@ -171,7 +171,7 @@ func (r *Runner) loop(ctx context.Context) error {
 			t := time.NewTimer(r.core.cfg.HandoverTimeout + moveTimeout)
 			defer t.Stop()
 			deadline = t.C
-			r.step(&Stop{}) //nolint:contextcheck // what it starts ends with the runner, which outlives ctx
+			r.step(&Stop{})
 		case <-deadline:
 			return errors.New("consume: not every cursor was released in time: they are free when the session ends")
 		}
