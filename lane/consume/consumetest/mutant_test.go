@@ -245,6 +245,22 @@ func applyPatch(patch, from, to string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, data, 0o600)
 }
 
+// TestPatchesFit: the variants are too slow for every commit, but whether each still fits the
+// source is seen at once.
+func TestPatchesFit(t *testing.T) {
+	var files []string
+	for _, folder := range []string{".", "runner", "checker", "rare"} {
+		found, err := filepath.Glob(filepath.Join("testdata", "mutants", folder, "*.patch"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no patches in %s: %v", folder, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) { patched(t, file) })
+	}
+}
+
 // TestPatchMustFit: a patch whose lines are not in the source, or are there twice, is refused.
 func TestPatchMustFit(t *testing.T) {
 	from := t.TempDir()
