@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane/internal/pause"
 )
@@ -95,9 +96,17 @@ func (r *Runner) start(ctx context.Context, a Resolve) (at int64, epoch string, 
 	return at, b.Epoch, err
 }
 
-// count tells how many partitions topics have, and sees to retry and dead-letter topics.
+// counted is what count knows of a topic.
+type counted struct {
+	partitions int32
+	places     []located
+	asked      time.Time // when the engine told where each of them is
+}
+
+// count tells how many partitions topics have and in which rooms, and sees to retry and
+// dead-letter topics.
 func (r *Runner) count(ctx context.Context) {
-	known := map[string]int32{}
+	known := map[string]*counted{}
 	for misses := 0; ; {
 		wait := pollPartitions
 		if r.countAll(ctx, known) {
@@ -112,16 +121,16 @@ func (r *Runner) count(ctx context.Context) {
 	}
 }
 
-func (r *Runner) countAll(ctx context.Context, known map[string]int32) bool {
+func (r *Runner) countAll(ctx context.Context, known map[string]*counted) bool {
 	ok := true
 	for _, t := range r.o.Config.Topics {
 		ok = r.countOne(ctx, t.Name, false, known) && ok
 		if t.Retry != "" {
 			ok = r.countOne(ctx, t.Retry, true, known) && ok
 		}
-		if t.Dead != "" && known[t.Dead] == 0 {
+		if t.Dead != "" && known[t.Dead] == nil {
 			if r.ensure(ctx, t.Dead) {
-				known[t.Dead] = 1
+				known[t.Dead] = &counted{partitions: 1}
 			} else {
 				ok = false
 			}
@@ -130,19 +139,26 @@ func (r *Runner) countAll(ctx context.Context, known map[string]int32) bool {
 	return ok
 }
 
-func (r *Runner) countOne(ctx context.Context, topic string, made bool, known map[string]int32) bool {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+func (r *Runner) countOne(ctx context.Context, topic string, made bool, known map[string]*counted) bool {
+	call, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
-	n, err := r.o.Source.Partitions(ctx, topic)
-	if errors.Is(err, ErrNoTopic) && made && r.ensure(ctx, topic) {
-		n, err = r.o.Source.Partitions(ctx, topic)
+	n, err := r.o.Source.Partitions(call, topic)
+	if errors.Is(err, ErrNoTopic) && made && r.ensure(call, topic) {
+		n, err = r.o.Source.Partitions(call, topic)
 	}
 	if err != nil {
 		return false
 	}
-	if n != known[topic] {
-		known[topic] = n
-		r.post(&Partitioned{Topic: topic, Count: n})
+	c := known[topic]
+	if c == nil {
+		c = &counted{}
+		known[topic] = c
+	}
+	grown := n != c.partitions
+	c.partitions = n
+	moved := r.placeAll(ctx, topic, c)
+	if grown || moved {
+		r.post(&Partitioned{Topic: topic, Count: n, Rooms: c.rooms()})
 	}
 	return true
 }

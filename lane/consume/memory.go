@@ -69,6 +69,7 @@ type memoryLog struct {
 	stored     []time.Time // by the engine's clock, one for each of ms
 	first, end int64
 	epoch      string
+	room       string
 }
 
 type delayedMessage struct {
@@ -88,6 +89,7 @@ var (
 	_ Topics = (*Memory)(nil)
 
 	_ ForeignFinder = (*Memory)(nil)
+	_ RoomFinder    = (*Memory)(nil)
 )
 
 // NewMemory makes an engine without topics.
@@ -427,7 +429,7 @@ func (m *Memory) Mirrored(group string, color lane.Name, p Partition) (int64, bo
 
 // Caps are all there are.
 func (m *Memory) Caps() Caps {
-	return Caps{FilterColor: true, Delay: true, Dedup: true, Mirror: true, Grow: true, ForeignConsumers: true}
+	return Caps{FilterColor: true, Delay: true, Dedup: true, Mirror: true, Grow: true, ForeignConsumers: true, Rooms: true}
 }
 
 // Close ends all calls with [ErrClosed]. It may be called again.

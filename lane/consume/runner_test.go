@@ -104,14 +104,22 @@ func (s *stage) start(name string, in lane.Name, handle func(context.Context, *c
 
 func (s *stage) startWith(name string, in lane.Name, o consume.Options) *process {
 	s.t.Helper()
+	return s.startIn("", name, in, o)
+}
+
+// startIn starts a consumer in a room.
+func (s *stage) startIn(room, name string, in lane.Name, o consume.Options) *process {
+	s.t.Helper()
 	p := &process{access: s.registry.Connect(), done: make(chan error, 1)}
 	o.Config.Group = "billing"
-	o.Config.Topics = []consume.Topic{{Name: "orders", Retry: "orders-retry", Dead: "orders-dead", Partitions: 64}}
+	if o.Config.Topics == nil {
+		o.Config.Topics = []consume.Topic{{Name: "orders", Retry: "orders-retry", Dead: "orders-dead", Partitions: 64}}
+	}
 	o.Registry = p.access
 	if o.Source == nil {
 		o.Source, o.Topics = s.engine, s.engine
 	}
-	o.Members = []consume.Member{{ID: name, Lane: in, Topics: []string{"orders"}}}
+	o.Members = []consume.Member{{ID: name, Lane: in, Room: room, Topics: []string{"orders"}}}
 	r, err := consume.NewRunner(o)
 	if err != nil {
 		s.t.Fatal(err)

@@ -75,6 +75,7 @@ type Caps struct {
 	Grow        bool // Topics.Grow works
 	// ForeignConsumers: the engine is a [ForeignFinder].
 	ForeignConsumers bool
+	Rooms            bool // the engine is a [RoomFinder]
 }
 
 // Filter says which messages of a partition a read wants.

@@ -32,6 +32,9 @@ type Engine struct {
 	// knows the engine alone, until leave is called. It is needed where the engine's Caps say
 	// ForeignConsumers.
 	Foreign func(ctx context.Context, group string, p consume.Partition) (leave func() error, err error)
+	// Place moves a partition to another room. Nil: the engine's partitions stay in the rooms
+	// that they are in.
+	Place func(ctx context.Context, p consume.Partition, room string) error
 }
 
 // RunEngine is the conformance suite of engines: what the protocol rests on, each as a
@@ -87,6 +90,7 @@ var engineChecks = []struct {
 	{"Dedup", checkDedup},
 	{"Mirror", checkMirror},
 	{"Foreign", checkForeign},
+	{"Rooms", checkRooms},
 	{"Retention", checkRetention},
 	{"Crash", checkCrash},
 	{"Recreated", checkRecreated},

@@ -2,6 +2,9 @@ package consumetest_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +23,7 @@ func memory() consumetest.Engine {
 			leave, err := m.Foreign(consume.ForeignConsumer{Group: group, Partition: p})
 			return func() error { leave(); return nil }, err
 		},
+		Place: func(_ context.Context, p consume.Partition, room string) error { return m.Place(p, room) },
 	}
 }
 
@@ -39,6 +43,14 @@ type broken struct {
 	append func(ms []*consume.Message) []*consume.Message
 
 	foreign func(topic string, found []consume.ForeignConsumer, more int) ([]consume.ForeignConsumer, int)
+	room    func(ctx context.Context, src consume.Source, p consume.Partition) (string, error)
+}
+
+func (x *broken) Room(ctx context.Context, p consume.Partition) (string, error) {
+	if x.room != nil {
+		return x.room(ctx, x.Source, p)
+	}
+	return consume.FindRoom(ctx, x.Source, p)
 }
 
 func (x *broken) ForeignConsumers(ctx context.Context, topic string) ([]consume.ForeignConsumer, int, error) {
@@ -80,6 +92,7 @@ func TestSuiteIsStrict(t *testing.T) {
 		c.Offset = o
 		return &c
 	}
+	var asked atomic.Int64
 	for _, c := range []struct {
 		name, check string
 		x           broken
@@ -146,6 +159,24 @@ func TestSuiteIsStrict(t *testing.T) {
 		}}},
 		{"foreign that are not counted", "Foreign", broken{foreign: func(_ string, found []consume.ForeignConsumer, _ int) ([]consume.ForeignConsumer, int) {
 			return found, 0
+		}}},
+		{"a room of what is not there", "Rooms", broken{room: func(ctx context.Context, src consume.Source, p consume.Partition) (string, error) {
+			room, _ := consume.FindRoom(ctx, src, p)
+			return room, nil
+		}}},
+		{"another room for each who asks", "Rooms", broken{room: func(ctx context.Context, src consume.Source, p consume.Partition) (string, error) {
+			_, err := consume.FindRoom(ctx, src, p)
+			return strconv.FormatInt(asked.Add(1), 10), err
+		}}},
+		{"one room for all partitions", "Rooms", broken{room: func(ctx context.Context, src consume.Source, p consume.Partition) (string, error) {
+			if _, err := consume.FindRoom(ctx, src, p); err != nil {
+				return "", err
+			}
+			return consume.FindRoom(ctx, src, consume.Partition{Topic: p.Topic, Index: 1})
+		}}},
+		{"a room that is not left", "Rooms", broken{room: func(ctx context.Context, src consume.Source, p consume.Partition) (string, error) {
+			room, err := consume.FindRoom(ctx, src, p)
+			return strings.Replace(room, "west", "east", 1), err
 		}}},
 		{"retention that is not told", "Retention", broken{
 			bounds: func(b *consume.Bounds) { b.First = 0 },
