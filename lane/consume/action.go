@@ -51,6 +51,16 @@ type Withdraw struct {
 	Why    Why
 }
 
+// Recall asks the caller to give back, by [Returned], what was dispatched of a run and nobody has begun
+// with: the run is to be given up, and whoever is next need not wait for it, or nothing is to
+// be handed out for now. What somebody has begun with is finished. Where there is no such message nothing
+// has to be done.
+type Recall struct {
+	Run    uint64
+	Cursor lane.Name
+	Why    Why
+}
+
 // Requeue asks the caller to append the message to the group's retry topic, to be given out after its delay,
 // and tell of it by [Settled] once it is stored. It carries its color, attempts, error and
 // origin, and an ID by which a copy is known.
@@ -142,6 +152,7 @@ func (*Propose) action()  {}
 func (*Fetch) action()    {}
 func (*Dispatch) action() {}
 func (*Withdraw) action() {}
+func (*Recall) action()   {}
 func (*Requeue) action()  {}
 func (*Bury) action()     {}
 func (*Resolve) action()  {}

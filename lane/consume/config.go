@@ -27,7 +27,7 @@ const (
 type Topic struct {
 	Name string
 	// Retry and Dead are the topics for its messages that failed; zero: a message that fails
-	// is returned, and dispatched again at once. A retry topic counts as its origin: who is
+	// is given back, as by [ErrReturn]. A retry topic counts as its origin: who is
 	// a member for the one is one for the other.
 	Retry, Dead string
 	// Partitions is how many there were when the group was created. One that came later

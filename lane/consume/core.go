@@ -253,6 +253,22 @@ func (c *Core) leaseLost() {
 		p.fresh, p.resetting = false, false
 		p.runs(c.keep)
 	}
+	if c.cfg.OnLoss == LossHold {
+		c.recallAll(WhyHold)
+	}
+}
+
+// recall asks for what nobody has begun with of a run, which hands out nothing for now.
+func (c *Core) recall(r *run, why Why) {
+	if r.flight.out > 0 && !r.cut {
+		c.emit(&Recall{Run: r.id, Cursor: r.cursor, Why: why})
+	}
+}
+
+func (c *Core) recallAll(why Why) {
+	for _, p := range c.parts {
+		p.runs(func(r *run) { c.recall(r, why) })
+	}
 }
 
 // keep lets a run go on that waits to be given up or set back, when nobody can take it for now.
@@ -316,7 +332,11 @@ func (c *Core) viewed(v *View) {
 	if c.view != nil && v.Revision < c.view.Revision {
 		return
 	}
+	paused := c.paused()
 	c.view = v
+	if c.paused() && !paused {
+		c.recallAll(WhyPaused)
+	}
 	c.reached = max(c.reached, v.Revision)
 	for _, color := range slices.Sorted(maps.Keys(c.unknown)) {
 		if v.known(color) {

@@ -9,8 +9,10 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// ErrReturn is returned by a handler that gives its message back unsettled. It is handed out
-// again, here or to the next holder, and does not count as failed.
+// ErrReturn is returned by a handler that gives its message back unsettled, which does not count
+// as a failure. The message is handed out again: by the next holder, where this one gives the
+// cursor up; else here, after 20 ms and each time twice that, up to 5 s. Others go on meanwhile;
+// but where messages are handled in their order, those behind it stay there.
 var ErrReturn = errors.New("message returned")
 
 // Handler works on one message. A nil error settles it, unless the handler has said that it
@@ -36,10 +38,10 @@ type Delivery struct {
 	Redelivered bool      // it may have been handed out before
 	Reason      lane.Reason
 
-	run    uint64
-	answer func(Event)
-	said   atomic.Bool
-	held   bool
+	w    *worker // nil: nobody listens
+	came int     // how often it came back to w one after the other
+	said atomic.Bool
+	held bool
 }
 
 // Hold says that the handler's return settles nothing: one of Ack, Fail and Return will be
@@ -49,20 +51,29 @@ func (d *Delivery) Hold() { d.held = true }
 
 // Ack settles the message. The first of Ack, Fail and Return counts; later ones, and those
 // after the cursor was given up, do nothing.
-func (d *Delivery) Ack() { d.say(&Settled{d.run, d.Offset}) }
+func (d *Delivery) Ack() {
+	if d.once() {
+		d.w.r.post(&Settled{d.w.run, d.Offset})
+	}
+}
 
 // Fail says that the message could not be worked on: it is retried, or dead after the last
 // attempt.
-func (d *Delivery) Fail(err error) { d.say(&Failed{d.run, d.Offset, clip(err)}) }
-
-// Return gives the message back: it is handed out again.
-func (d *Delivery) Return() { d.say(&Returned{d.run, d.Offset}) }
-
-func (d *Delivery) say(e Event) {
-	if d.said.CompareAndSwap(false, true) {
-		d.answer(e)
+func (d *Delivery) Fail(err error) {
+	if d.once() {
+		d.w.answer(d, &Failed{d.w.run, d.Offset, clip(err)})
 	}
 }
+
+// Return gives the message back, as [ErrReturn] does.
+func (d *Delivery) Return() {
+	if d.once() {
+		d.w.answer(d, &Returned{d.w.run, d.Offset})
+	}
+}
+
+// once reports whether nothing was said of the message before.
+func (d *Delivery) once() bool { return d.said.CompareAndSwap(false, true) && d.w != nil }
 
 // finish answers for a handler's return.
 func (d *Delivery) finish(err error) {

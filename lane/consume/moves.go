@@ -55,7 +55,7 @@ func (c *Core) mark(p *partition) {
 		switch {
 		case why != "" && !r.stopping:
 			r.stopping, r.why = true, why
-			c.waitFor(r)
+			c.waitFor(r, why)
 		case why == "" && r.stopping && !r.cut && !p.concerns(r.cursor, Release):
 			r.stopping = false
 			c.disarm(r)
@@ -65,7 +65,7 @@ func (c *Core) mark(p *partition) {
 		mark(p.main)
 		switch {
 		case p.resetting:
-			c.waitFor(p.main)
+			c.waitFor(p.main, WhyReset)
 		case p.main.cut && !p.main.stopping && !p.concerns(Main, Rewind):
 			c.resume(p.main)
 		case !p.main.stopping:
@@ -77,10 +77,12 @@ func (c *Core) mark(p *partition) {
 	}
 }
 
-// waitFor bounds how long a run that is given up waits for its consumers.
-func (c *Core) waitFor(r *run) {
+// waitFor lets a run that is given up wait for its consumers: for what they have begun with, and
+// not for ever.
+func (c *Core) waitFor(r *run, why Why) {
 	if r.flight.out > 0 && !r.cut && !r.timed {
 		r.timed = true
+		c.recall(r, why)
 		c.emit(&Arm{c.handover(r), c.cfg.HandoverTimeout})
 	}
 }

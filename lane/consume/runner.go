@@ -209,24 +209,6 @@ func (r *Runner) tell(e Event) {
 	for _, a := range actions {
 		r.act(a)
 	}
-	switch e.(type) {
-	case *Fetched, *Settled, *Returned, *Failed: // many, and none makes a cursor be given up
-	case *LeaseLost:
-		r.recall(r.core.cfg.OnLoss == LossHold)
-	default:
-		r.recall(false)
-	}
-}
-
-// recall gives back what handlers have not begun with of cursors that are to be given up, or
-// of all: whoever is next need not wait for it, and where dispatching has to stop, nothing of
-// what was dispatched before is begun with any more.
-func (r *Runner) recall(all bool) {
-	for id, w := range r.runs {
-		if run := r.core.runs[id]; all || run != nil && run.stopping {
-			w.giveBack()
-		}
-	}
 }
 
 func (r *Runner) act(a Action) {
@@ -242,9 +224,11 @@ func (r *Runner) act(a Action) {
 		r.fetch(*a)
 	case *Dispatch:
 		r.hopDispatched(a)
-		r.worker(a.Run).add(&Delivery{
-			Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, run: a.Run, answer: r.post,
-		})
+		r.worker(a.Run).add(a)
+	case *Recall:
+		if w := r.runs[a.Run]; w != nil {
+			w.giveBack()
+		}
 	case *Withdraw:
 		if w := r.runs[a.Run]; w != nil {
 			w.stop()

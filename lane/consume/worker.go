@@ -3,15 +3,29 @@ package consume
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/laneway-dev/laneway/lane"
 )
 
+// How long a message that handlers give back waits until it is handed to one again: as often as
+// they do so one after the other, twice as long as before.
+const (
+	returnLeast = 20 * time.Millisecond
+	returnMost  = 5 * time.Second
+)
+
 // worker hands what one run dispatches to the handler. It has no goroutine while it has no
 // message; what waits in it is bounded by the cursor's window.
+//
+// A message that a handler gives back is the Core's again for a moment, and then waits here,
+// where it is given up at once when the run is. Others go on meanwhile; but where messages are
+// handled in their order, those behind it stay there.
 type worker struct {
 	r      *Runner
+	run    uint64
 	ctx    context.Context //nolint:containedctx // of the run; stop ends it
 	cancel context.CancelFunc
 	misses int // fetches that failed one after the other; of the one fetch under way
@@ -23,9 +37,12 @@ type worker struct {
 	mu     sync.Mutex
 	closed bool
 	shards []shard
+	came   map[int64]int             // how often those came back that are on their way through the Core, by offset
+	later  map[*Delivery]*time.Timer // that came back, and wait
+	held   map[string][]int64        // offsets of both, by line, if messages are handled in their order
 }
 
-// shard is a queue, and how many goroutines work on it.
+// shard is a queue, ascending by offset, and how many goroutines work on it.
 type shard struct {
 	queue  []*Delivery
 	active int
@@ -37,7 +54,10 @@ func (r *Runner) worker(run uint64) *worker {
 	if w := r.runs[run]; w != nil {
 		return w
 	}
-	w := &worker{r: r, seed: maphash.MakeSeed(), shards: []shard{{most: r.o.Concurrency}}}
+	w := &worker{
+		r: r, run: run, seed: maphash.MakeSeed(), shards: []shard{{most: r.o.Concurrency}},
+		came: map[int64]int{}, later: map[*Delivery]*time.Timer{}, held: map[string][]int64{},
+	}
 	if r.o.KeyOrder {
 		w.shards = make([]shard, r.o.Concurrency)
 		for i := range w.shards {
@@ -49,22 +69,108 @@ func (r *Runner) worker(run uint64) *worker {
 	return w
 }
 
-// add queues a delivery, and sees to it that somebody works on it.
-func (w *worker) add(d *Delivery) {
+// add queues a message, or lets it wait if it came back.
+func (w *worker) add(a *Dispatch) {
+	d := &Delivery{Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, w: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return
 	}
+	if d.came = w.came[d.Offset]; d.came == 0 {
+		w.queue(d)
+		return
+	}
+	delete(w.came, d.Offset)
+	w.later[d] = time.AfterFunc(returnWait(d.came), func() { w.again(d) })
+}
+
+// returnWait is how long a message waits that came back for the nth time.
+func returnWait(n int) time.Duration { return min(returnLeast<<min(n-1, 10), returnMost) }
+
+// again queues a message that has waited, unless it was given up meanwhile.
+func (w *worker) again(d *Delivery) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, waits := w.later[d]; waits {
+		delete(w.later, d)
+		w.release(d)
+		w.queue(d)
+	}
+}
+
+// queue puts a message where it belongs, and sees to it that somebody works on it. Like the
+// methods below it is called with the lock held.
+func (w *worker) queue(d *Delivery) {
 	s := &w.shards[0]
 	if len(w.shards) > 1 {
 		s = &w.shards[maphash.Bytes(w.seed, d.Key)%uint64(len(w.shards))]
 	}
-	s.queue = append(s.queue, d)
+	at := len(s.queue)
+	for at > 0 && s.queue[at-1].Offset > d.Offset { // only one that came back
+		at--
+	}
+	s.queue = slices.Insert(s.queue, at, d)
 	if s.active < s.most {
 		s.active++
 		w.r.wg.Go(func() { w.work(s) })
 	}
+}
+
+// hold lets what is behind a message in its line stay there, if there is an order.
+func (w *worker) hold(d *Delivery) {
+	if w.shards[0].most == 1 {
+		l := w.line(d)
+		w.held[l] = append(w.held[l], d.Offset)
+	}
+}
+
+// release lets go on what stays behind a message.
+func (w *worker) release(d *Delivery) {
+	l := w.line(d)
+	if w.held[l] = slices.DeleteFunc(w.held[l], func(o int64) bool { return o == d.Offset }); len(w.held[l]) == 0 {
+		delete(w.held, l)
+	}
+}
+
+// line is what messages are handled in the order of: their key, or else their color.
+func (w *worker) line(d *Delivery) string {
+	if w.r.o.KeyOrder {
+		return string(d.Key)
+	}
+	return string(d.Color)
+}
+
+// free reports whether a message need not stay behind another one.
+func (w *worker) free(d *Delivery) bool {
+	if len(w.held) == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(w.held[w.line(d)], func(o int64) bool { return o < d.Offset })
+}
+
+// answer tells the loop what was said of a message. One that comes back by that is waited for.
+func (w *worker) answer(d *Delivery, e Event) {
+	if w.r.comesBack(d.Message, e) {
+		w.mu.Lock()
+		w.came[d.Offset] = d.came + 1
+		w.hold(d)
+		w.mu.Unlock()
+	}
+	w.r.post(e)
+}
+
+// comesBack reports whether a message is handed out again after what was said of it: also one
+// that failed, where there is no retry topic for it.
+func (r *Runner) comesBack(m *Message, e Event) bool {
+	switch e.(type) {
+	case *Returned:
+		return true
+	case *Failed:
+		t, _, ok := r.o.Config.origin(m.Partition.Topic)
+		return ok && t.Retry == ""
+	}
+	return false
 }
 
 // stop ends the contexts of handlers and forgets what they have not begun with.
@@ -73,26 +179,37 @@ func (w *worker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	for i := range w.shards {
-		w.shards[i].queue = nil
+	w.takeAll()
+}
+
+// giveBack returns what handlers have not begun with. How often it came back is forgotten.
+func (w *worker) giveBack() {
+	w.mu.Lock()
+	ds := w.takeAll()
+	w.mu.Unlock()
+	for _, d := range ds {
+		if d.said.CompareAndSwap(false, true) {
+			w.r.post(&Returned{w.run, d.Offset})
+		}
 	}
 }
 
-// giveBack returns what handlers have not begun with.
-func (w *worker) giveBack() {
-	w.mu.Lock()
-	var ds []*Delivery
+// takeAll takes away what handlers have not begun with.
+func (w *worker) takeAll() (ds []*Delivery) {
 	for i := range w.shards {
 		ds = append(ds, w.shards[i].queue...)
 		w.shards[i].queue = nil
 	}
-	w.mu.Unlock()
-	for _, d := range ds {
-		d.Return()
+	for d, timer := range w.later {
+		timer.Stop()
+		w.release(d)
+		ds = append(ds, d)
 	}
+	clear(w.later)
+	return ds
 }
 
-// work handles what is queued until there is nothing left.
+// work handles what is queued until there is nothing left that may be.
 func (w *worker) work(s *shard) {
 	for {
 		ds := w.next(s)
@@ -107,26 +224,31 @@ func (w *worker) work(s *shard) {
 func (w *worker) next(s *shard) []*Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(s.queue) == 0 {
+	i := slices.IndexFunc(s.queue, w.free)
+	if i < 0 {
 		s.active--
 		return nil
 	}
-	if w.r.o.HandleBatch == nil {
-		d := s.queue[:1:1]
-		s.queue = s.queue[1:]
-		return d
+	if w.r.o.HandleBatch != nil {
+		return w.batch(s, s.queue[i].Color)
 	}
-	color := s.queue[0].Color
-	var batch, rest []*Delivery
-	for i, d := range s.queue {
-		switch {
-		case len(batch) == w.r.o.Batch:
-			rest = append(rest, s.queue[i:]...)
-			s.queue = rest
-			return batch
-		case d.Color == color:
+	if i > 0 {
+		d := s.queue[i]
+		s.queue = slices.Delete(s.queue, i, i+1)
+		return []*Delivery{d}
+	}
+	d := s.queue[:1:1]
+	s.queue = s.queue[1:]
+	return d
+}
+
+// batch takes the messages of a color off a queue, as many as may be handled together.
+func (w *worker) batch(s *shard, color lane.Name) (batch []*Delivery) {
+	var rest []*Delivery
+	for _, d := range s.queue {
+		if len(batch) < w.r.o.Batch && d.Color == color && w.free(d) {
 			batch = append(batch, d)
-		default:
+		} else {
 			rest = append(rest, d)
 		}
 	}

@@ -146,6 +146,7 @@ func TestBlindToAFeature(t *testing.T) {
 			string(FeatureLost), string(FeatureLostProbe), "fault lost-continue",
 		}},
 		{"nothing is given back", func(p *plan) { p.rates.giveBack = 0 }, []string{string(FeatureGivenBack)}},
+		{"consumers begin with all that they get", func(p *plan) { p.eager = true }, []string{string(FeatureRecalled)}},
 		{"nothing fails", func(p *plan) { p.rates.fail = 0 }, []string{
 			string(FeatureFailed), string(FeatureRetry), "bury attempts-used-up",
 		}},

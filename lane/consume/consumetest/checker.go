@@ -67,6 +67,7 @@ type actor struct {
 	cutOff   *cursorAt          // whose consumers it said that it waits for no longer, and did not yet
 	// Of its writes with moves: those that took place, and those that it was told so of and did not say.
 	landed, owesMoved map[uint64]bool
+	owesRecall        []uint64 // runs of which it has to ask for what is left
 }
 
 // checkRun is a run of an actor's: one cursor that it reads and hands out.
@@ -76,6 +77,7 @@ type checkRun struct {
 	fetching bool
 	from     int64      // where its last fetch begins
 	gone     [][2]int64 // what it said that retention deleted
+	recalled bool       // nobody begins with what was handed out
 	asked    *term      // the cursor's when that was asked for
 }
 
@@ -509,6 +511,7 @@ func (k *checker) stepped(a *actor) {
 	if a.owes != "" {
 		k.fail("ALARM", "%s does not say %s", a.name, a.owes)
 	}
+	k.recallsDone(a)
 }
 
 // mirrored is told what the engine is shown as a group's offset.
@@ -610,6 +613,9 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 	case *consume.LeaseLost:
 		if !a.lost && len(a.sessions) > 0 {
 			a.owes = consume.AlarmRegistry
+			if a.policy == consume.LossHold {
+				k.owesRecalls(a)
+			}
 		}
 		a.lost = true
 	case *consume.Opened:
@@ -649,6 +655,9 @@ func (k *checker) retries(a *actor, e *consume.Failed) bool {
 func (k *checker) viewed(a *actor, now time.Duration, v *consume.View) {
 	if a.view != nil && v.Revision < a.view.Revision {
 		return
+	}
+	if v.Group.Paused && a.view != nil && !a.view.Group.Paused {
+		k.owesRecalls(a)
 	}
 	a.view = v
 	for _, c := range []lane.Name{strictLane, strictNone} {

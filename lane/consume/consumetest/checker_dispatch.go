@@ -160,7 +160,7 @@ func (k *checker) dispatched(a *actor, now time.Duration, d *consume.Dispatch) i
 	case a.halted[p.id]:
 		k.fail("LOG", "%s dispatches %s of a log that it said is another one", a.name, describe(m))
 	default:
-		a.run(d.Run, p, d.Cursor)
+		a.run(d.Run, p, d.Cursor).recalled = false
 		k.allowed(a, p, f, d)
 		k.counted(a, p, f, now, d)
 	}

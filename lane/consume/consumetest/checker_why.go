@@ -59,6 +59,8 @@ func (k *checker) so(a *actor, p *checkPart, m *consume.Move) bool {
 		return m.Cursor == consume.Main
 	case consume.WhyMainMoves:
 		return m.Cursor != consume.Main && h.Lane == lane.Baseline
+	case consume.WhyPaused, consume.WhyHold: // of what is asked back
+		return false
 	case consume.WhyNoMember, consume.WhyBalance, consume.WhyMet:
 	}
 	return true

@@ -15,6 +15,20 @@ type desk struct {
 	waiting map[place][]*handing // that no consumer has begun with
 	running map[uint64]int       // handlers, by run
 	keys    map[runKey]int       // the same, by key
+	back    map[runOffset]*back  // that consumers gave back
+}
+
+// back is a message that a consumer gave back, until one has it again.
+type back struct {
+	msg   *consume.Message
+	at    time.Duration
+	times int
+	again bool // one has begun with it
+}
+
+// returnWaits is how long a message waits at least that was given back so often.
+func returnWaits(times int) time.Duration {
+	return min(20*time.Millisecond<<min(times-1, 10), 5*time.Second)
 }
 
 type runOffset struct {
@@ -36,6 +50,7 @@ type handing struct {
 	copied string        // the ID of the copy that is to be stored
 	cut    time.Duration // when its run was given up; below 0: it was not
 	told   bool          // the Core knows what became of it
+	asked  time.Duration // when it was to be given back, if nobody had begun with it; below 0: it was not
 }
 
 // said is what a consumer says of a message.
@@ -55,12 +70,13 @@ func (s said) String() string {
 func newDesk() desk {
 	return desk{
 		out: map[runOffset]*handing{}, waiting: map[place][]*handing{}, running: map[uint64]int{}, keys: map[runKey]int{},
+		back: map[runOffset]*back{},
 	}
 }
 
 // add is told of a message for a consumer.
 func (k *desk) add(a *consume.Dispatch) {
-	h := &handing{run: a.Run, key: string(a.Key), cut: -1}
+	h := &handing{run: a.Run, key: string(a.Key), cut: -1, asked: -1}
 	k.out[runOffset{a.Run, a.Offset}] = h
 	at := place{a.Partition, a.Offset}
 	k.waiting[at] = append(k.waiting[at], h)
@@ -75,11 +91,63 @@ func (k *desk) cut(run uint64, now time.Duration) {
 	}
 }
 
+// recall is told that what nobody has begun with of a run is asked for.
+func (k *desk) recall(run uint64, now time.Duration) {
+	for at, h := range k.out {
+		if at.run == run && !h.began && !h.told {
+			h.asked = now
+		}
+	}
+	for at := range k.back {
+		if at.run == run {
+			delete(k.back, at)
+		}
+	}
+}
+
+// returned is told that a consumer gives a message back.
+func (r *role) returned(h *handing, m *consume.Message) {
+	at := runOffset{h.run, m.Offset}
+	b := r.desk.back[at]
+	if b == nil {
+		b = &back{msg: m}
+		r.desk.back[at] = b
+	}
+	b.at, b.again = r.w.play.now(), false
+	b.times++
+}
+
+// waited checks that a message which was given back has waited, and that none has passed one of
+// its line that waits, where messages are handled in their order.
+func (r *role) waited(h *handing, d *consume.Delivery) {
+	p := r.w.play
+	own := r.desk.back[runOffset{h.run, d.Offset}]
+	if own != nil {
+		if wait := returnWaits(own.times); p.now() < own.at+wait {
+			p.check.fail("HANDLER", "a consumer of %s begins with %s, which was given back at %v for the %d. time, before it has waited for %v",
+				r.by.name, describe(d.Message), own.at, own.times, wait)
+		}
+		own.again = true
+	}
+	if !r.options.KeyOrder && r.options.Concurrency > 1 {
+		return
+	}
+	for at, b := range r.desk.back {
+		same := b.msg.Color == d.Color
+		if r.options.KeyOrder {
+			same = string(b.msg.Key) == string(d.Key)
+		}
+		if at.run == h.run && same && !b.again && at.offset < d.Offset && p.now() > b.at {
+			p.check.fail("HANDLER", "a consumer of %s begins with %s before %s, which was given back at %v", r.by.name, describe(d.Message), describe(b.msg), b.at)
+		}
+	}
+}
+
 // store is told of a copy that is to be stored.
 func (k *desk) store(run uint64, offset int64, id string) {
 	h := k.out[runOffset{run, offset}]
 	if h == nil { // no consumer was to have it
-		h = &handing{run: run, cut: -1}
+		h = &handing{run: run, cut: -1, asked: -1}
 		k.out[runOffset{run, offset}] = h
 	}
 	h.copied, h.told = id, false
@@ -103,7 +171,11 @@ func (r *role) begun(d *consume.Delivery) *handing {
 		p.check.fail("HANDLER", "a consumer of %s begins with %s, and the group holds still since %v", r.by.name, describe(d.Message), r.lostAt)
 	}
 	h := all[i]
+	if h.asked >= 0 && p.now() > h.asked {
+		p.check.fail("HANDLER", "a consumer of %s begins with %s, which was to be given back at %v", r.by.name, describe(d.Message), h.asked)
+	}
 	h.began = true
+	r.waited(h, d)
 	if all = slices.Delete(all, i, i+1); len(all) == 0 {
 		delete(r.desk.waiting, at)
 	} else {
@@ -151,6 +223,7 @@ func (r *role) reported(run uint64, offset int64, s said) {
 			p.check.fail("STORE", "%s is told %s of offset %d of run %d, and there is no copy %s", r.by.name, s, offset, run, h.copied)
 		}
 	case !h.began && s == saidReturn:
+		p.feature(FeatureRecalled)
 		for at, all := range r.desk.waiting {
 			if i := slices.Index(all, h); i >= 0 {
 				r.desk.waiting[at] = slices.Delete(all, i, i+1)

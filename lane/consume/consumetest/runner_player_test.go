@@ -361,6 +361,9 @@ func (r *role) did(a consume.Action) {
 	case *consume.Withdraw:
 		p.check.withdrawn(r.by, p.now(), a.Run, a.In)
 		r.desk.cut(a.Run, p.now())
+	case *consume.Recall:
+		p.check.recalled(r.by, a)
+		r.desk.recall(a.Run, p.now())
 	case *consume.Requeue:
 		p.check.requeued(r.by, a.Run, a.Offset, a.Message)
 		r.desk.store(a.Run, a.Offset, a.ID)
@@ -382,7 +385,9 @@ func (r *role) did(a consume.Action) {
 	case *consume.Stopped:
 		p.check.stopped(r.by)
 		r.stopped = true // nothing follows, whatever its core is told while its members leave
-	case *consume.Moved, *consume.Refused, *consume.Arm, *consume.Disarm:
+	case *consume.Arm:
+		p.check.waits(r.by, a.Timer)
+	case *consume.Moved, *consume.Refused, *consume.Disarm:
 	}
 }
 
@@ -506,7 +511,17 @@ func (r *role) say(t *errand) {
 		r.w.play.mu.Lock()
 		defer r.w.play.mu.Unlock()
 		t.at.said = t.says
+		if t.says == saidReturn || t.says == saidFail && !r.retries(t.d.Message) {
+			r.returned(t.at, t.d.Message)
+		}
 	}
+}
+
+// retries reports whether a message that fails goes to a retry topic.
+func (r *role) retries(m *consume.Message) bool {
+	return slices.ContainsFunc(r.cfg.Topics, func(t consume.Topic) bool {
+		return t.Retry != "" && (t.Name == m.Partition.Topic || t.Retry == m.Partition.Topic)
+	})
 }
 
 // speak says it by the message's own methods.

@@ -212,6 +212,9 @@ func (cl *client) do(a consume.Action) {
 		cl.dispatch(a)
 	case *consume.Withdraw:
 		w.check.withdrawn(cl.by, w.sched.now, a.Run, a.In)
+	case *consume.Recall:
+		w.check.recalled(cl.by, a)
+		cl.recall(*a)
 	case *consume.Requeue:
 		w.check.requeued(cl.by, a.Run, a.Offset, a.Message)
 		cl.store(a.Run, a.Offset, a.Message)
@@ -245,6 +248,7 @@ func (cl *client) do(a consume.Action) {
 }
 
 func (cl *client) arm(t consume.Timer, after time.Duration) {
+	cl.p.w.check.waits(cl.by, t)
 	cfg := &cl.p.w.plan.groups[cl.group]
 	if most := map[consume.TimerKind]time.Duration{
 		consume.TimerNote: consume.DefaultNoteMax, consume.TimerHandover: cfg.HandoverTimeout,
@@ -509,6 +513,20 @@ func (cl *client) finish(h *hand, e consume.Event) {
 		cl.hands = slices.Delete(cl.hands, i, i+1)
 	}
 	cl.step(e)
+}
+
+// recall gives back some of what a run has with consumers: what these have not begun with.
+func (cl *client) recall(rc consume.Recall) {
+	r := &stream{state: mixed(cl.p.w.plan.seed, 16, uint64(cl.group), uint64(cl.p.id), uint64(cl.p.inc), rc.Run)}
+	for _, h := range slices.Clone(cl.hands) {
+		if h.run != rc.Run || r.n(3) > 0 || cl.p.w.plan.eager {
+			continue
+		}
+		cl.p.w.feature(FeatureRecalled)
+		cl.p.later(r.between(0, 10*time.Millisecond), func() {
+			cl.finish(h, &consume.Returned{Run: h.run, Offset: h.msg.Offset})
+		})
+	}
 }
 
 // consumerCrash lets all that is with the consumers of a lane come back.

@@ -25,6 +25,7 @@ const (
 	FeatureKnownCopy   Feature = "copy that the engine knows"
 	FeatureCopy        Feature = "copy that the engine stores"
 	FeatureGivenBack   Feature = "message given back"
+	FeatureRecalled    Feature = "message given back unread"
 	FeatureFailed      Feature = "message failed"
 	FeaturePaused      Feature = "group paused"
 	FeatureGrace       Feature = "member left with grace"
@@ -49,7 +50,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureStrict, FeatureNoLane, FeatureParent, FeatureOrdered, FeatureSecondGroup, FeatureSecondTopic, FeatureRetry,
-		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureFailed,
+		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureRecalled, FeatureFailed,
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
 		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureFewMoves, FeatureRoom,
 		FeatureProbe, FeatureLostProbe, FeatureLost,

@@ -84,6 +84,7 @@ type plan struct {
 	bytes     bool          // a group's window is of few bytes
 	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
+	eager     bool          // consumers begin at once with all that they get
 	downInEnd bool          // processes that are down stay so, as long as one is up
 }
 

@@ -187,6 +187,8 @@ func describeAction(a consume.Action) string {
 		return fmt.Sprintf("dispatch %s%s to %q by %s, run %d: %s", describe(a.Message), again, a.Lane, cursorName(a.Cursor), a.Run, a.Reason)
 	case *consume.Withdraw:
 		return fmt.Sprintf("withdraw run %d of %s with %d in flight: %s", a.Run, cursorName(a.Cursor), a.In, a.Why)
+	case *consume.Recall:
+		return fmt.Sprintf("recall run %d of %s: %s", a.Run, cursorName(a.Cursor), a.Why)
 	case *consume.Requeue:
 		return fmt.Sprintf("requeue %d of run %d as %s", a.Offset, a.Run, describe(a.Message))
 	case *consume.Bury:

@@ -53,6 +53,8 @@ func (p *process) act(a consume.Action) {
 		} else if a.Why == consume.WhyGone {
 			w.say("%s drops %s: the record does not name it", p.name, cursorWords(a.Cursor))
 		}
+	case *consume.Recall:
+		w.say("%s asks back what nobody has begun with of %s: %s", p.name, cursorWords(a.Cursor), words(string(a.Why)))
 	case *consume.Requeue:
 		p.follow(a.Run, a.Offset, a.Message, "for another try")
 	case *consume.Bury:
