@@ -189,42 +189,72 @@ func (c *Control) writeCursors(ctx context.Context, w *cursorWrite) (cursorAnswe
 }
 
 func (c *Control) carryOut(ctx context.Context, w *cursorWrite) (cursorAnswer, error) {
-	if err := c.engineOf(ctx, w); err != nil {
+	if err := c.admit(ctx, w); err != nil {
 		return cursorAnswer{}, err
-	}
-	if w.record != nil && w.rev == 0 && c.cache.count(laneclient.KindCursors) >= maxPerKind {
-		return cursorAnswer{}, problem(http.StatusConflict, "there are the cursors of %d partitions, which is the limit: delete groups that nobody needs first", maxPerKind)
 	}
 	res, err := c.cfg.Store.Do(ctx, w.txn())
-	if err != nil {
+	switch {
+	case err != nil:
 		return cursorAnswer{}, err
+	case res.Done:
+		return w.done(res.Revision, foundIn(res)), nil
 	}
+	return w.refused(foundIn(res))
+}
+
+// admit says why a write is not even tried.
+func (c *Control) admit(ctx context.Context, w *cursorWrite) error {
+	if err := c.engineOf(ctx, w); err != nil {
+		return err
+	}
+	if w.record != nil && w.rev == 0 && c.cache.count(laneclient.KindCursors) >= maxPerKind {
+		return problem(http.StatusConflict, "there are the cursors of %d partitions, which is the limit: delete groups that nobody needs first", maxPerKind)
+	}
+	return nil
+}
+
+// foundIn is what a transaction has read, by key.
+func foundIn(res store.Result) map[string]store.KV {
 	found := map[string]store.KV{}
 	for _, kv := range slices.Concat(res.Current, res.Read) {
 		found[kv.Key] = kv
 	}
+	return found
+}
+
+// done answers a write that took place at a revision.
+func (w *cursorWrite) done(rev uint64, found map[string]store.KV) cursorAnswer {
 	a := cursorAnswer{rev: w.rev}
+	if w.record != nil {
+		a.rev = rev
+	}
 	for _, n := range w.notes {
-		kv := found[noteKey(w.name, n.cursor)]
-		if res.Done {
-			kv = store.KV{}
-			if n.value != nil {
-				kv = store.KV{Value: n.value, ModRevision: res.Revision}
-			}
+		kv := store.KV{}
+		if n.value != nil {
+			kv = store.KV{Value: n.value, ModRevision: rev}
 		}
 		a.notes = append(a.notes, note(n.cursor, kv))
 	}
+	a.notes = append(a.notes, w.asked(found)...)
+	return a
+}
+
+// asked are the notes that a write reads and does not write.
+func (w *cursorWrite) asked(found map[string]store.KV) (notes []laneclient.CursorNote) {
 	for _, cursor := range w.read {
-		a.notes = append(a.notes, note(cursor, found[noteKey(w.name, cursor)]))
+		notes = append(notes, note(cursor, found[noteKey(w.name, cursor)]))
 	}
-	if res.Done {
-		if w.record != nil {
-			a.rev = res.Revision
-		}
-		return a, nil
-	}
+	return notes
+}
+
+// refused answers a write that did not take place, with what there is.
+func (w *cursorWrite) refused(found map[string]store.KV) (cursorAnswer, error) {
 	kv := found[cursorRef(w.name).key()]
-	a.rev, a.record = kv.ModRevision, kv.Value
+	a := cursorAnswer{rev: kv.ModRevision, record: kv.Value}
+	for _, n := range w.notes {
+		a.notes = append(a.notes, note(n.cursor, found[noteKey(w.name, n.cursor)]))
+	}
+	a.notes = append(a.notes, w.asked(found)...)
 	if a.record != nil && !json.Valid(a.record) { // the other answers of a batch could not be sent with it
 		return cursorAnswer{}, fmt.Errorf("stored cursors %s: %w", w.name, errNoRecord)
 	}

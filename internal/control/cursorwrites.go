@@ -3,16 +3,11 @@ package control
 import (
 	"context"
 	"net/http"
-	"runtime/debug"
 	"strconv"
-	"sync"
 
 	"github.com/laneway-dev/laneway/internal/telemetry"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
-
-// batchAtOnce is how many writes of one batch are under way at a time.
-const batchAtOnce = 16
 
 // writerOf is the session that a write is made in.
 func writerOf(r *http.Request, f *faults) string {
@@ -83,88 +78,6 @@ func list[T any](items []T) []T {
 		return []T{}
 	}
 	return items
-}
-
-// postCursors answers POST /v1/cursors:batch, and, for writes of notes alone, POST /v1/notes.
-// Writes are answered each by itself, and so are those with mistakes.
-func (c *Control) postCursors(records bool) handler {
-	return func(w http.ResponseWriter, r *http.Request, _ params) error {
-		var body laneclient.CursorBatch
-		if err := readUpTo(w, r, maxBatchBytes, &body); err != nil {
-			return err
-		}
-		f := &faults{}
-		session := writerOf(r, f)
-		if n := len(body.Writes); n > laneclient.MaxCursorBatch {
-			f.add("writes", "has %d entries: at most %d are allowed in one batch", n, laneclient.MaxCursorBatch)
-		}
-		if err := f.err("the batch"); err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusOK, laneclient.CursorAnswers{Answers: c.writeAll(r.Context(), session, body.Writes, records)})
-	}
-}
-
-// writeAll carries out the writes of a batch, some at a time, and waits for all of them.
-func (c *Control) writeAll(ctx context.Context, session string, writes []laneclient.CursorBatchWrite, records bool) []laneclient.CursorAnswer {
-	answers := make([]laneclient.CursorAnswer, len(writes))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(batchAtOnce, len(writes)) {
-		wg.Go(func() {
-			for n := range next {
-				answers[n] = c.writeOne(ctx, session, &writes[n], records)
-			}
-		})
-	}
-	for n := range writes {
-		next <- n
-	}
-	close(next)
-	wg.Wait()
-	return answers
-}
-
-// writeOne carries out one write of a batch. One that panics fails alone.
-func (c *Control) writeOne(ctx context.Context, session string, body *laneclient.CursorBatchWrite, records bool) (out laneclient.CursorAnswer) {
-	defer func() {
-		if v := recover(); v != nil {
-			c.metrics.panics.Inc()
-			c.log.ErrorContext(context.WithoutCancel(ctx), "write of cursors panicked",
-				telemetry.KeyName, clip(body.Name), telemetry.KeyPanic, v, telemetry.KeyStack, string(debug.Stack()))
-			out = refusedWrite(toProblem(errPanicked))
-		}
-	}()
-	f := &faults{}
-	if err := checkCursorName(body.Name); err != nil {
-		f.add("name", "%s", err.Error())
-	}
-	if !records && isJSON(body.Record) {
-		f.add("record", "is no note: send records to POST /v1/cursors:batch")
-	}
-	write := checkWrite(body.Name, &body.CursorWrite, f)
-	if err := f.err("the write"); err != nil {
-		c.metrics.cursors.mistaken()
-		return refusedWrite(toProblem(err))
-	}
-	write.session, write.rev = session, body.IfRevision
-	write.engine, write.group, _, _, _ = laneclient.ParseCursorName(body.Name)
-	a, err := c.writeCursors(ctx, write)
-	switch {
-	case err != nil:
-		return refusedWrite(toProblem(err))
-	case a.err != nil:
-		out = refusedWrite(a.err)
-	default:
-		c.logMoves(ctx, write)
-		out.Status = http.StatusOK
-	}
-	out.Revision, out.Record, out.Notes = a.rev, a.record, a.notes
-	return out
-}
-
-func refusedWrite(p *laneclient.Problem) laneclient.CursorAnswer {
-	return laneclient.CursorAnswer{Status: p.Status, Type: p.Type, Detail: p.Detail, Errors: p.Errors}
 }
 
 // logMoves tells of what a write has done.
