@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -20,14 +21,14 @@ import (
 const suiteWait = 10 * time.Second
 
 // RunAPI checks a control plane against the control API: objects and their
-// conditions, the life of lanes, instances and sessions, the watch, and
-// explanations. start gives the URL and transport (nil: TCP) of an empty one; it is
+// conditions, the life of lanes, instances and sessions, groups with their members
+// and cursors, the watch, and explanations. start gives the URL and transport (nil: TCP) of an empty one; it is
 // called once for each part, which are subtests and run one after the other in no
 // certain order, and cleans up with its t. It fails t for what is not so, waits up to
 // 10 s for what should come at once, and gives a part a minute. Real time passes, a
 // few seconds.
 func RunAPI(t *testing.T, start func(t *testing.T) (url string, transport http.RoundTripper)) {
-	for name, part := range map[string]func(*suite){
+	parts := map[string]func(*suite){
 		"Lanes": (*suite).lanes, "LaneParents": (*suite).laneParents, "LaneEnd": (*suite).laneEnd,
 		"Services": (*suite).services, "StaticInstances": (*suite).staticInstances,
 		"InstanceSessions": (*suite).instanceSessions, "InstanceLanes": (*suite).instanceLanes,
@@ -36,7 +37,9 @@ func RunAPI(t *testing.T, start func(t *testing.T) (url string, transport http.R
 		"WatchState": (*suite).watchState, "WatchChanges": (*suite).watchChanges, "WatchResume": (*suite).watchResume,
 		"WatchProgress": (*suite).watchProgress, "WatchRefused": (*suite).watchRefused,
 		"Explain": (*suite).explain, "Health": (*suite).health, "Client": (*suite).client,
-	} {
+	}
+	maps.Copy(parts, consumeParts())
+	for name, part := range parts {
 		t.Run(name, func(t *testing.T) {
 			url, transport := start(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

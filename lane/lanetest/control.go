@@ -14,8 +14,9 @@ import (
 )
 
 // Control is a control plane in memory: lanes, services, instances, routes, rules,
-// sessions, watches and explanations, by the API that the real one has. It has one
-// or more replicas over one registry. All methods may be called at once.
+// sessions, engines, topics, groups with their members and cursors, watches, and
+// explanations of calls, by the API that the real one has. It has one or more replicas
+// over one registry. All methods may be called at once.
 type Control struct {
 	t         testing.TB // nil: outside a test
 	reg       *registry
@@ -141,8 +142,8 @@ func (c *Control) Compact() {
 	}
 }
 
-// KillSessions ends all sessions at one revision, and all instances that are bound
-// to one.
+// KillSessions ends all sessions at one revision, and all that is bound to one:
+// instances, members of groups, and engines.
 func (c *Control) KillSessions() {
 	c.reg.mu.Lock()
 	defer c.reg.mu.Unlock()

@@ -2,13 +2,13 @@ package lanetest
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,22 +35,23 @@ func (r *Replica) routes() http.Handler {
 			}
 		})
 	}
-	for _, kind := range []laneclient.Kind{
-		laneclient.KindLanes, laneclient.KindServices, laneclient.KindInstances,
-		laneclient.KindRoutes, laneclient.KindRules, laneclient.KindSessions,
-	} {
-		path := "/v1/" + string(kind)
-		one := path + "/{name}"
-		if kind == laneclient.KindInstances {
-			one = path + "/{service}/{name}"
+	for _, k := range kinds() {
+		one := k.pattern()
+		handle("GET /v1/"+string(k.name), r.list(k))
+		switch k.name {
+		case laneclient.KindCursors:
+			handle("GET "+one, r.getCursor)
+			handle("PUT "+one, r.putCursor)
+			continue
+		case laneclient.KindSessions:
+		default:
+			handle("PUT "+one, r.put(k))
 		}
-		handle("GET "+path, r.list(kind))
-		handle("GET "+one, r.get(kind))
-		handle("DELETE "+one, r.delete(kind))
-		if kind != laneclient.KindSessions {
-			handle("PUT "+one, r.put(kind))
-		}
+		handle("GET "+one, r.get(k))
+		handle("DELETE "+one, r.delete(k))
 	}
+	handle("POST /v1/cursors:batch", r.postCursors(true))
+	handle("POST /v1/notes", r.postCursors(false))
 	handle("POST /v1/lanes", r.createLane)
 	handle("POST /v1/lanes/{name}/extend", r.extendLane)
 	handle("POST /v1/lanes/{name}/hold", r.holdLane)
@@ -111,9 +112,13 @@ func etag(rev uint64) string { return `"` + strconv.FormatUint(rev, 10) + `"` }
 
 // decode reads a body whose fields are all known.
 func decode(w http.ResponseWriter, r *http.Request, out any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	return decodeUpTo(w, r, maxBodyBytes, out)
+}
+
+func decodeUpTo(w http.ResponseWriter, r *http.Request, most int64, out any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err != nil {
-		return problem(http.StatusRequestEntityTooLarge, "", "the body has more than %d bytes", maxBodyBytes)
+		return problem(http.StatusRequestEntityTooLarge, "", "the body has more than %d bytes", most)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && json.Valid(body) {
 		return invalid("", "want an object")
@@ -132,50 +137,6 @@ func decode(w http.ResponseWriter, r *http.Request, out any) error {
 		return invalid(strings.Trim(field, `"`), "is not known")
 	}
 	return invalid("", "%v", err)
-}
-
-func newObject(kind laneclient.Kind) any {
-	switch kind {
-	case laneclient.KindLanes:
-		return &laneclient.Lane{}
-	case laneclient.KindServices:
-		return &laneclient.Service{}
-	case laneclient.KindInstances:
-		return &laneclient.Instance{}
-	case laneclient.KindRoutes:
-		return &laneclient.Route{}
-	case laneclient.KindRules:
-		return &laneclient.Rule{}
-	default:
-		return &laneclient.Session{}
-	}
-}
-
-// refOf is the object that a path names.
-func refOf(kind laneclient.Kind, r *http.Request) ref {
-	if kind == laneclient.KindInstances {
-		return ref{kind, r.PathValue("service") + "/" + r.PathValue("name")}
-	}
-	return ref{kind, r.PathValue("name")}
-}
-
-func checkName(at ref) error {
-	var err error
-	switch at.kind {
-	case laneclient.KindLanes:
-		_, err = lane.ParseName(at.name)
-	case laneclient.KindServices:
-		err = lane.CheckService(at.name)
-	case laneclient.KindInstances:
-		service, name, _ := strings.Cut(at.name, "/")
-		err = errors.Join(lane.CheckService(service), lane.CheckInstance(name))
-	default:
-		err = lane.CheckInstance(at.name)
-	}
-	if err != nil {
-		return invalid("name", "%v", err)
-	}
-	return nil
 }
 
 func notFound(at ref) error {
@@ -203,9 +164,9 @@ func condition(r *http.Request, at ref, old *object) error {
 	return p
 }
 
-func (r *Replica) get(kind laneclient.Kind) handler {
+func (r *Replica) get(k kind) handler {
 	return func(w http.ResponseWriter, req *http.Request) error {
-		at := refOf(kind, req)
+		at := k.refOf(req)
 		r.reg.mu.Lock()
 		o := r.reg.objects[at]
 		r.reg.mu.Unlock()
@@ -216,27 +177,64 @@ func (r *Replica) get(kind laneclient.Kind) handler {
 	}
 }
 
-func (r *Replica) list(kind laneclient.Kind) handler {
-	return func(w http.ResponseWriter, req *http.Request) error {
-		q := req.URL.Query()
-		limit := defaultListLimit
-		if s := q.Get("limit"); s != "" {
-			n, err := strconv.Atoi(s)
+// listQuery is what a list is asked for.
+type listQuery struct {
+	limit  int
+	after  string
+	values map[string]string // by field
+}
+
+func parseList(k kind, q url.Values) (listQuery, error) {
+	out := listQuery{limit: defaultListLimit, after: q.Get("after"), values: map[string]string{}}
+	fields := fieldsOf(k.empty())
+	for key := range q {
+		value := q.Get(key)
+		switch key {
+		case "after":
+		case "limit":
+			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 {
-				return invalid("limit", "is %q: want a number from 1", s)
+				return out, invalid("limit", "is %q: want a number from 1", value)
 			}
-			limit = n
+			out.limit = n
+		case "lane", "service", "group", "topic", "engine":
+			if _, known := fields[key]; known {
+				out.values[key] = value
+				continue
+			}
+			fallthrough
+		default:
+			return out, invalid(key, "is no parameter of a list of %s", k.name)
 		}
-		after := q.Get("after")
+	}
+	return out, nil
+}
+
+func (q *listQuery) keep(o *object) bool {
+	if o.name <= q.after {
+		return false
+	}
+	for field, value := range q.values {
+		if !chosen(o, field, value) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Replica) list(k kind) handler {
+	return func(w http.ResponseWriter, req *http.Request) error {
+		q, err := parseList(k, req.URL.Query())
+		if err != nil {
+			return err
+		}
 		r.reg.mu.Lock()
 		defer r.reg.mu.Unlock()
-		items := r.reg.list(kind, func(o *object) bool {
-			return o.name > after && chosen(o, "service", q.Get("service")) && chosen(o, "lane", q.Get("lane"))
-		})
+		items := r.reg.list(k.name, q.keep)
 		answer := laneclient.List{Revision: r.reg.rev, Items: []json.RawMessage{}}
 		for _, o := range items {
-			if len(answer.Items) == limit {
-				answer.Next = items[limit-1].name
+			if len(answer.Items) == q.limit {
+				answer.Next = items[q.limit-1].name
 				break
 			}
 			answer.Items = append(answer.Items, o.body())
@@ -250,80 +248,68 @@ func chosen(o *object, field, value string) bool {
 	if value == "" {
 		return true
 	}
-	if field == "lane" && value == "-" {
+	if field == "lane" && value == laneclient.BaselineWord {
 		value = ""
 	}
-	return slices.Contains(fieldsOf(o.obj, field), value)
+	return slices.Contains(fieldsOf(o.obj)[field], value)
 }
 
-// fieldsOf are the values of the field by which an object is selected.
-func fieldsOf(obj any, field string) []string {
-	switch o := obj.(type) {
-	case *laneclient.Lane:
-		return map[string][]string{"name": {o.Name}, "lane": {o.Name}, "parent": {o.Parent}}[field]
-	case *laneclient.Service:
-		return map[string][]string{"name": {o.Name}, "service": {o.Name}}[field]
-	case *laneclient.Instance:
-		return map[string][]string{"service": {o.Service}, "lane": {o.Lane}, "session": {o.Session}}[field]
-	case *laneclient.Route:
-		return map[string][]string{"name": {o.Name}, "service": {o.Service}}[field]
-	case *laneclient.Rule:
-		lanes := []string{}
-		for _, share := range o.Lanes {
-			lanes = append(lanes, share.Lane)
-		}
-		return map[string][]string{"name": {o.Name}, "lane": lanes}[field]
-	case *laneclient.Session:
-		service, _, _ := strings.Cut(o.Instance, "/")
-		return map[string][]string{"name": {o.Name}, "instance": {o.Instance}, "service": {service}}[field]
-	}
-	return nil
-}
-
-func (r *Replica) put(kind laneclient.Kind) handler {
+func (r *Replica) put(k kind) handler {
 	return func(w http.ResponseWriter, req *http.Request) error {
-		at := refOf(kind, req)
-		if err := checkName(at); err != nil {
+		at, err := k.named(req)
+		if err != nil {
 			return err
 		}
-		obj := newObject(kind)
+		obj := k.empty()
 		if err := decode(w, req, obj); err != nil {
 			return err
 		}
-		if m := metaOf(obj); m.Name != "" && m.Name != req.PathValue("name") {
-			return invalid("name", "is %q, but the path says %q", m.Name, req.PathValue("name"))
+		name := req.PathValue("name")
+		if m := metaOf(obj); m.Name != "" && m.Name != name {
+			return invalid("name", "is %q, but the path says %q", m.Name, name)
 		}
-		metaOf(obj).Name = req.PathValue("name")
+		metaOf(obj).Name = name
 		r.reg.mu.Lock()
 		defer r.reg.mu.Unlock()
 		old := r.reg.objects[at]
 		if err := condition(req, at, old); err != nil {
 			return err
 		}
-		var err error
 		created := old == nil
-		switch o := obj.(type) {
-		case *laneclient.Lane:
-			created, err = r.reg.putLane(o)
-		case *laneclient.Instance:
-			err = r.reg.putInstance(o, req.PathValue("service"), req.Header.Get(laneclient.SessionHeader))
-		case *laneclient.Rule:
-			o.Status = "ok"
-			r.reg.commit(mutation{at, obj})
-		case *laneclient.Route:
-			if err = lane.CheckService(o.Service); err == nil {
-				r.reg.commit(mutation{at, obj})
-			} else {
-				err = invalid("service", "%v", err)
-			}
-		default:
-			r.reg.commit(mutation{at, obj})
+		if l, ok := obj.(*laneclient.Lane); ok {
+			created, err = r.reg.putLane(l)
+		} else {
+			err = r.reg.write(at, obj, req.Header.Get(laneclient.SessionHeader))
 		}
 		if err != nil {
 			return err
 		}
 		return writeObject(w, statusOf(created), r.reg.objects[at])
 	}
+}
+
+// write writes an object that is no lane, on behalf of a session or of nobody.
+func (r *registry) write(at ref, obj any, session string) error {
+	switch o := obj.(type) {
+	case *laneclient.Instance:
+		return r.putInstance(o, at, session)
+	case *laneclient.Rule:
+		o.Status = "ok"
+	case *laneclient.Route:
+		if err := lane.CheckService(o.Service); err != nil {
+			return invalid("service", "%v", err)
+		}
+	case *laneclient.Engine:
+		return r.putEngine(o, at, session)
+	case *laneclient.Topic:
+		return r.putTopic(o, at)
+	case *laneclient.Group:
+		return r.putGroup(o, at)
+	case *laneclient.Member:
+		return r.putMember(o, at, session)
+	}
+	r.commit(mutation{at, obj})
+	return nil
 }
 
 func statusOf(created bool) int {
@@ -334,9 +320,8 @@ func statusOf(created bool) int {
 }
 
 // putInstance registers an instance on behalf of a session, or a static one.
-func (r *registry) putInstance(i *laneclient.Instance, service, session string) error {
-	at := ref{laneclient.KindInstances, service + "/" + i.Name}
-	i.Service = service
+func (r *registry) putInstance(i *laneclient.Instance, at ref, session string) error {
+	i.Service, _, _ = strings.Cut(at.name, "/")
 	for n, e := range i.Endpoints {
 		if _, port, err := net.SplitHostPort(e.Address); err != nil || port == "" {
 			return invalid(fmt.Sprintf("endpoints[%d].address", n), "%q is no address", e.Address)
@@ -366,34 +351,25 @@ func (r *registry) putInstance(i *laneclient.Instance, service, session string) 
 		return invalid("state", "is %q: want ready or draining", i.State)
 	}
 	i.Weight = max(i.Weight, 1)
-	var writes []mutation
-	if i.Lane != "" {
-		l := r.lane(i.Lane)
-		switch {
-		case l == nil:
-			p := invalid("lane", "lane %q does not exist: create it first", i.Lane)
-			p.Type = laneclient.ProblemLane
-			return p
-		case !alive(l):
-			return problem(http.StatusConflict, laneclient.ProblemLane, "lane %q is %s", i.Lane, l.State)
-		}
-		i.Generation = l.Generation
-		if l.State == string(lane.Creating) && i.State == string(lane.Ready) {
-			c := *l
-			c.State = string(lane.Ready)
-			writes = append(writes, mutation{ref{laneclient.KindLanes, l.Name}, &c})
-		}
+	generation, writes, err := r.enterLane(i.Lane, i.State == string(lane.Ready))
+	if err != nil {
+		return err
 	}
-	if s := (ref{laneclient.KindServices, service}); r.objects[s] == nil {
-		writes = append(writes, mutation{s, &laneclient.Service{Meta: laneclient.Meta{Name: service}}})
+	i.Generation = generation
+	if s := (ref{laneclient.KindServices, i.Service}); r.objects[s] == nil {
+		writes = append(writes, mutation{s, &laneclient.Service{Meta: laneclient.Meta{Name: i.Service}}})
 	}
 	r.commit(append(writes, mutation{at, i})...)
 	return nil
 }
 
-func (r *Replica) delete(kind laneclient.Kind) handler {
+func (r *Replica) delete(k kind) handler {
 	return func(w http.ResponseWriter, req *http.Request) error {
-		at := refOf(kind, req)
+		at := k.refOf(req)
+		grace, err := graceOf(k, req.URL.Query())
+		if err != nil {
+			return err
+		}
 		r.reg.mu.Lock()
 		defer r.reg.mu.Unlock()
 		old := r.reg.objects[at]
@@ -401,41 +377,84 @@ func (r *Replica) delete(kind laneclient.Kind) handler {
 			return err
 		}
 		if old == nil {
-			if kind == laneclient.KindSessions {
+			if k.name == laneclient.KindSessions {
 				return sessionGone(http.StatusNotFound, at.name)
 			}
 			return notFound(at)
 		}
+		session := req.Header.Get(laneclient.SessionHeader)
 		switch o := old.obj.(type) {
 		case *laneclient.Lane:
 			if err := r.reg.drainLane(o); err != nil {
 				return err
 			}
 			return writeObject(w, http.StatusOK, r.reg.objects[at])
-		case *laneclient.Session:
-			r.reg.end(at.name)
-		case *laneclient.Instance:
-			if s := req.Header.Get(laneclient.SessionHeader); s != "" && s != o.Session {
-				return problem(http.StatusConflict, "", "instance %q is not of session %q", at.name, s)
-			}
-			r.reg.commit(mutation{at, nil})
-			r.reg.endOf(at.name, o.Session)
-		case *laneclient.Service:
-			if has := r.reg.list(laneclient.KindInstances, func(i *object) bool { return chosen(i, "service", o.Name) }); len(has) > 0 {
-				return problem(http.StatusConflict, "", "service %q has instances", o.Name)
-			}
-			r.reg.commit(mutation{at, nil})
+		case *laneclient.Member:
+			err = r.reg.leave(o, at, session, grace)
 		default:
-			r.reg.commit(mutation{at, nil})
+			err = r.reg.remove(old, session)
+		}
+		if err != nil {
+			return err
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 }
 
-// newID is an id that is never used twice. It is not rand.Text, whose letters are
-// upper case.
-func newID() string { return strings.ToLower(rand.Text()) }
+// remove deletes an object that neither drains nor leaves.
+func (r *registry) remove(old *object, session string) error {
+	gone := []mutation{{old.ref, nil}}
+	switch o := old.obj.(type) {
+	case *laneclient.Session:
+		r.end(old.name)
+		return nil
+	case *laneclient.Instance:
+		if err := notOf(old.ref, o.Session, session); err != nil {
+			return err
+		}
+		r.commit(gone...)
+		r.endOf(old.name, o.Session)
+		return nil
+	case *laneclient.Service:
+		if err := r.unused(old.ref, laneclient.KindInstances, "service"); err != nil {
+			return err
+		}
+	case *laneclient.Engine:
+		if err := notOf(old.ref, o.Session, session); err != nil {
+			return err
+		}
+	case *laneclient.Topic:
+		if err := r.unused(old.ref, laneclient.KindGroups, "topic"); err != nil {
+			return err
+		}
+	case *laneclient.Group:
+		more, err := r.clearGroup(o)
+		if err != nil {
+			return err
+		}
+		gone = append(more, gone...)
+	}
+	r.commit(gone...)
+	return nil
+}
+
+// notOf refuses what is asked for on behalf of a session that it is not of.
+func notOf(at ref, of, session string) error {
+	if session == "" || session == of {
+		return nil
+	}
+	return problem(http.StatusConflict, "", "%s %q is not of session %q", at.kind, at.name, session)
+}
+
+// unused refuses to delete what objects of a kind name in a field.
+func (r *registry) unused(at ref, users laneclient.Kind, field string) error {
+	by := r.list(users, func(o *object) bool { return chosen(o, field, at.name) })
+	if len(by) == 0 {
+		return nil
+	}
+	return problem(http.StatusConflict, "", "%s %q is named by %s %q", at.kind, at.name, users, by[0].name)
+}
 
 func (r *Replica) openSession(w http.ResponseWriter, req *http.Request) error {
 	s := &laneclient.Session{}
@@ -450,15 +469,15 @@ func (r *Replica) openSession(w http.ResponseWriter, req *http.Request) error {
 		return invalid("ttl", "is %s: want %s to %s", ttl, laneclient.MinTTL, laneclient.MaxTTL)
 	}
 	if s.Instance != "" {
-		if err := checkName(ref{laneclient.KindInstances, s.Instance}); err != nil {
+		if err := checkInstance(s.Instance); err != nil {
 			return invalid("instance", "%v", err)
 		}
 	}
-	s.Name, s.TTL, s.Since, s.Reached = newID(), laneclient.Duration(ttl), time.Now(), 0
+	s.TTL, s.Since, s.Reached = laneclient.Duration(ttl), time.Now(), 0
 	r.reg.mu.Lock()
 	defer r.reg.mu.Unlock()
+	s.Name = r.reg.grant(ttl)
 	at := ref{laneclient.KindSessions, s.Name}
-	r.reg.grant(s.Name, ttl)
 	r.reg.commit(mutation{at, s})
 	return writeObject(w, http.StatusCreated, r.reg.objects[at])
 }

@@ -14,8 +14,8 @@ func (r *Replica) createLane(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	at := ref{laneclient.KindLanes, l.Name}
-	if err := checkName(at); err != nil {
-		return err
+	if err := checkLane(l.Name); err != nil {
+		return invalid("name", "%v", err)
 	}
 	r.reg.mu.Lock()
 	defer r.reg.mu.Unlock()
@@ -91,6 +91,29 @@ func laneOver(l *laneclient.Lane) error {
 	return problem(http.StatusConflict, laneclient.ProblemLane, "lane %q is %s: create it again when it has ended", l.Name, l.State)
 }
 
+// enterLane is the generation of a lane that something comes to be in, and what else is
+// written then: with the first that is ready the lane is. The zero name is the baseline's.
+func (r *registry) enterLane(name string, ready bool) (generation uint64, writes []mutation, err error) {
+	if name == "" {
+		return 0, nil, nil
+	}
+	l := r.lane(name)
+	switch {
+	case l == nil:
+		p := invalid("lane", "lane %q does not exist: create it first", name)
+		p.Type = laneclient.ProblemLane
+		return 0, nil, p
+	case !alive(l):
+		return 0, nil, laneOver(l)
+	}
+	if ready && l.State == string(lane.Creating) {
+		c := *l
+		c.State = string(lane.Ready)
+		writes = append(writes, mutation{ref{laneclient.KindLanes, name}, &c})
+	}
+	return l.Generation, writes, nil
+}
+
 func (r *registry) checkParent(l *laneclient.Lane) error {
 	if l.Parent == "" {
 		return nil
@@ -145,7 +168,7 @@ func (r *Replica) holdLane(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Replica) editLane(w http.ResponseWriter, req *http.Request, edit func(*laneclient.Lane)) error {
-	at := refOf(laneclient.KindLanes, req)
+	at := ref{laneclient.KindLanes, req.PathValue("name")}
 	r.reg.mu.Lock()
 	defer r.reg.mu.Unlock()
 	l := r.reg.lane(at.name)

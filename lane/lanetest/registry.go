@@ -64,6 +64,8 @@ type registry struct {
 	life        *time.Timer
 	advanced    chan struct{} // closed, and replaced, at every change
 	closed      bool
+
+	consumption
 }
 
 func newRegistry() *registry {
@@ -77,6 +79,7 @@ func (r *registry) clear() {
 	for _, l := range r.leases {
 		l.timer.Stop()
 	}
+	r.consumption = newConsumption()
 	r.rev, r.from, r.history = 1, 1, nil
 	r.objects, r.leases = map[ref]*object{}, map[string]*lease{}
 	r.generations, r.asked = map[string]uint64{}, map[string]uint64{}
@@ -101,7 +104,15 @@ func (r *registry) commit(mutations ...mutation) {
 	if len(mutations) == 0 {
 		return
 	}
-	r.rev++
+	for _, m := range mutations {
+		r.followLane(m)
+	}
+	r.commitAt(r.revise(), mutations...)
+}
+
+// commitAt is commit at a revision that consumption has given.
+func (r *registry) commitAt(rev uint64, mutations ...mutation) {
+	r.rev = rev
 	for _, m := range mutations {
 		before := r.objects[m.ref]
 		if m.obj == nil {
@@ -176,7 +187,8 @@ func (r *registry) livingChild(name string) string {
 	return ""
 }
 
-// plan sets the timer to the next step in the life of a lane.
+// plan sets the timer to the next step in the life of a lane, or of what stands for a member
+// that left.
 func (r *registry) plan() {
 	if r.life != nil {
 		r.life.Stop()
@@ -186,11 +198,7 @@ func (r *registry) plan() {
 	}
 	var next time.Time
 	for _, o := range r.objects {
-		l, ok := o.obj.(*laneclient.Lane)
-		if !ok {
-			continue
-		}
-		due := dueOf(l)
+		due := dueOf(o.obj)
 		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
@@ -205,8 +213,15 @@ func (r *registry) plan() {
 	r.life = time.AfterFunc(wait, r.live)
 }
 
-func dueOf(l *laneclient.Lane) time.Time {
+// dueOf is when time alone changes an object; zero: never.
+func dueOf(obj any) time.Time {
+	if m, ok := obj.(*laneclient.Member); ok {
+		return m.Until
+	}
+	l, ok := obj.(*laneclient.Lane)
 	switch {
+	case !ok:
+		return time.Time{}
 	case l.State == string(lane.Draining):
 		return l.DrainingAt.Add(drainTime)
 	case l.State == string(lane.Ended):
@@ -219,7 +234,7 @@ func dueOf(l *laneclient.Lane) time.Time {
 	return l.Expires
 }
 
-// live takes the steps in the life of lanes that are due.
+// live takes the steps that are due.
 func (r *registry) live() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,6 +262,7 @@ func (r *registry) live() {
 		}
 		steps = append(steps, mutation{at, &c})
 	}
+	steps = append(steps, r.allMembers()...)
 	r.commit(steps...)
 	if len(steps) == 0 {
 		r.plan()
@@ -267,13 +283,15 @@ func (r *registry) use(name string) {
 	r.commit(mutation{ref{laneclient.KindLanes, name}, &c})
 }
 
-// grant begins a session's lease.
-func (r *registry) grant(id string, ttl time.Duration) {
+// grant begins the lease of a new session.
+func (r *registry) grant(ttl time.Duration) (id string) {
+	id = r.openSession()
 	r.leases[id] = &lease{ttl: ttl, timer: time.AfterFunc(ttl, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.end(id)
 	})}
+	return id
 }
 
 // end ends sessions and what is bound to them, at one revision.
@@ -287,15 +305,19 @@ func (r *registry) end(ids ...string) {
 		l.timer.Stop()
 		delete(r.leases, id)
 		delete(r.asked, id)
+		r.endSession(id)
 		gone = append(gone, mutation{ref{laneclient.KindSessions, id}, nil})
 	}
-	bound := r.list(laneclient.KindInstances, func(o *object) bool {
-		i, _ := o.obj.(*laneclient.Instance)
-		return i.Session != "" && slices.Contains(ids, i.Session)
-	})
-	for _, o := range bound {
-		gone = append(gone, mutation{o.ref, nil})
+	for _, kind := range []laneclient.Kind{laneclient.KindInstances, laneclient.KindEngines} {
+		bound := r.list(kind, func(o *object) bool {
+			session := fieldsOf(o.obj)["session"][0]
+			return session != "" && slices.Contains(ids, session)
+		})
+		for _, o := range bound {
+			gone = append(gone, mutation{o.ref, nil})
+		}
 	}
+	gone = append(gone, r.allMembers()...)
 	r.commit(gone...)
 }
 
@@ -348,22 +370,3 @@ type picture struct {
 }
 
 func (r *registry) picture() *picture { return &picture{maps.Clone(r.objects), r.rev} }
-
-// metaOf is the part that all objects have.
-func metaOf(obj any) *laneclient.Meta {
-	switch o := obj.(type) {
-	case *laneclient.Lane:
-		return &o.Meta
-	case *laneclient.Service:
-		return &o.Meta
-	case *laneclient.Instance:
-		return &o.Meta
-	case *laneclient.Route:
-		return &o.Meta
-	case *laneclient.Rule:
-		return &o.Meta
-	case *laneclient.Session:
-		return &o.Meta
-	}
-	panic("lanetest: not an object")
-}

@@ -23,7 +23,7 @@ type selector struct {
 }
 
 func (s selector) selects(o *object) bool {
-	return o != nil && o.kind == s.kind && (s.field == "" || slices.Contains(fieldsOf(o.obj, s.field), s.value))
+	return o != nil && o.kind == s.kind && (s.field == "" || slices.Contains(fieldsOf(o.obj)[s.field], s.value))
 }
 
 func parseWatch(q url.Values) (from uint64, selected []selector, err error) {
@@ -32,18 +32,18 @@ func parseWatch(q url.Values) (from uint64, selected []selector, err error) {
 			return 0, nil, invalid("from", "is no revision")
 		}
 	}
-	kinds := []laneclient.Kind{
-		laneclient.KindLanes, laneclient.KindServices, laneclient.KindInstances,
-		laneclient.KindRoutes, laneclient.KindRules, laneclient.KindSessions,
-	}
 	for _, text := range q["select"] {
-		kind, cond, conditional := strings.Cut(text, ":")
+		name, cond, conditional := strings.Cut(text, ":")
 		field, value, found := strings.Cut(cond, "=")
-		s := selector{laneclient.Kind(kind), field, value}
-		if !slices.Contains(kinds, s.kind) || conditional && (!found || fieldsOf(newObject(s.kind), field) == nil) {
+		s := selector{laneclient.Kind(name), field, value}
+		k, known := kindOf(s.kind)
+		if known && conditional {
+			_, known = fieldsOf(k.empty())[field]
+		}
+		if !known || conditional && !found {
 			return 0, nil, invalid("select", "%q cannot be watched", text)
 		}
-		if field == "lane" && value == "-" {
+		if field == "lane" && value == laneclient.BaselineWord {
 			s.value = ""
 		}
 		selected = append(selected, s)
@@ -62,6 +62,7 @@ type watcher struct {
 	session  string
 	at       uint64 // revision that has been sent
 	asked    uint64 // renewals that have been answered with progress
+	records  bool   // since then it has told of records: how far that is it tells at once
 }
 
 func (r *Replica) watch(w http.ResponseWriter, req *http.Request) error {
@@ -102,7 +103,8 @@ func (s *watcher) follow(req *http.Request, epoch chan struct{}) {
 			s.send(req, marker(laneclient.EventCompacted, s.at))
 			return
 		}
-		if due || asked {
+		if due || asked || s.records {
+			s.records = false
 			lines = append(lines, marker(laneclient.EventProgress, s.at)...)
 		}
 		if len(lines) > 0 && !s.send(req, lines) {
@@ -144,6 +146,7 @@ func (s *watcher) begin(from uint64) (lines []byte, ok bool) {
 			return nil, false
 		}
 		lines, ok = s.since(p)
+		s.records = false // what follows says how far it is
 		return lines, ok
 	}
 	s.at = p.rev
@@ -191,6 +194,7 @@ func (s *watcher) since(p *picture) (lines []byte, ok bool) {
 		switch {
 		case matches(h.after):
 			lines = append(lines, put(h.after)...)
+			s.records = s.records || h.kind == laneclient.KindCursors
 		case matches(h.before):
 			lines = append(lines, line(laneclient.Event{Type: laneclient.EventDelete, Revision: h.rev, Kind: h.kind, Name: h.name})...)
 		}
