@@ -15,6 +15,7 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/laneclient"
+	"github.com/laneway-dev/laneway/lane/lanetest"
 )
 
 const partitions = 4 // of the topic
@@ -53,13 +54,13 @@ func inPlant(t *testing.T, f func(t *testing.T, p *plant)) {
 type worker struct {
 	*laneclient.Client
 	*consume.Consumer
-	wire *wire
+	wire *lanetest.Wire
 }
 
 // start starts a process in a lane whose handler takes so long.
 func (p *plant) start(name, in string, takes time.Duration, options ...consume.Option) *worker {
 	p.t.Helper()
-	w := &worker{wire: newWire(laneclient.InMemory(p.r.c.Handler()))}
+	w := &worker{wire: lanetest.NewWire(laneclient.InMemory(p.r.c.Handler()))}
 	var err error
 	w.Client, err = laneclient.Dial(p.t.Context(), laneclient.Config{Transport: w.wire, Service: "e", Instance: name, NoListen: true, Lane: in})
 	if err != nil {
@@ -130,7 +131,7 @@ func (p *plant) stop(w *worker) {
 // kill cuts it off for good, and ends what runs of it without a word to anybody.
 func (p *plant) kill(w *worker) {
 	p.t.Helper()
-	w.wire.set(true)
+	w.wire.Cut()
 	go func() {
 		_ = w.Consumer.Close(context.Background())
 		_ = w.Client.Close()
@@ -260,14 +261,14 @@ func TestConsumeOutage(t *testing.T) {
 			p.send("", 0, 20)
 			p.await(20)
 			before, _ := e1.Session()
-			e1.wire.set(true)
+			e1.wire.Cut()
 			p.r.until("its session to run out", func() bool { _, left := e1.Session(); return left <= 0 })
 			p.send("", 20, 20)
 			pass(5 * time.Second) // also for what must not be handed out
 			if by, _ := p.counts(); by["e1"] != c.during {
 				t.Errorf("%s: %d messages while it was away, want %d", c.loss, by["e1"], c.during)
 			}
-			e1.wire.set(false)
+			e1.wire.Mend()
 			p.await(40)
 			p.r.until("its cursors under a new session", func() bool { return p.cursors(e1, lane.Baseline) == partitions })
 			p.send("", 40, 20)
