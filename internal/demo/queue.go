@@ -53,7 +53,7 @@ func openMessages(ctx context.Context, lc *laneclient.Client) (Messages, error) 
 	if err != nil {
 		return Messages{}, err
 	}
-	src, err := jetstream.Open(ctx, jetstream.Config{URL: at})
+	src, err := jetstream.Open(ctx, jetstream.Config{URL: at, Access: jetstream.AccessFromEnv("")})
 	if err != nil {
 		return Messages{}, err
 	}
