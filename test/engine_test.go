@@ -153,7 +153,7 @@ func TestEngineRole(t *testing.T) {
 	if _, stderr, status := s.cli(t, "topic", "create", "x"); status != 1 || !strings.Contains(stderr, "role engine") {
 		t.Errorf("a topic without an engine: %d %s", status, stderr)
 	}
-	first := startServer(t, "--roles", "engine", "--control", s.url())
+	first := startServer(t, "--roles", "engine", "--control", s.url(), "--room", "east")
 	if first.addresses["nats"] == "" || first.addresses["gateway"] != "" || first.addresses["admin"] == "" {
 		t.Errorf("the engine's process listens at %v", first.addresses)
 	}
@@ -174,8 +174,12 @@ func TestEngineRole(t *testing.T) {
 		t.Errorf("an external engine listens at %s", third.addresses["nats"])
 	}
 	s.must(t, "topic", "create", "orders", "--engine", "other")
-	if n, err := s.openEngine(t, "main").Partitions(t.Context(), "orders"); err != nil || n != 1 {
+	engine := s.openEngine(t, "main")
+	if n, err := engine.Partitions(t.Context(), "orders"); err != nil || n != 1 {
 		t.Errorf("the topic that was made by the one name, by the other: %d partitions, %v", n, err)
+	}
+	if room, err := engine.Room(t.Context(), consume.Partition{Topic: "orders"}); err != nil || room != "east" {
+		t.Errorf("the topic's partition is in room %q, %v; want that of the engine's server", room, err)
 	}
 	s.must(t, "topic", "delete", "orders")
 

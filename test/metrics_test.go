@@ -60,6 +60,7 @@ func (s *server) wantMetrics(t *testing.T, want map[string]float64) (got map[str
 // what waits: a group that stands still shows by messages that get old.
 func TestConsumptionMetrics(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	s := startServer(t)
 	s.must(t, "topic", "create", "orders", "--partitions", "2")
 	s.must(t, "lane", "create", "green")
@@ -94,6 +95,7 @@ func TestConsumptionMetrics(t *testing.T) {
 		`laneway_cursor_writes_total{outcome="done"}`:                                 6,
 		`laneway_cursor_write_seconds_count`:                                          6,
 		`laneway_engine_disk_bytes{engine="main"}`:                                    100,
+		`laneway_engine_connections{engine="main"}`:                                   2, // its own, and the test's
 		`laneway_engine_sample_timestamp_seconds`:                                     float64(time.Now().Add(-time.Minute).Unix()),
 	} {
 		if got[name] < least {
@@ -120,6 +122,13 @@ func TestConsumptionMetrics(t *testing.T) {
 		t.Errorf("%v cursors are held and %v free, want none to be held", held, free)
 	}
 	const oldest = `laneway_group_oldest_seconds{group="billing",in="topic"}`
+	poll(t, 60*time.Second, func() error {
+		now := s.metrics(t)
+		if at, took := now[`laneway_engine_sync_timestamp_seconds{engine="main"}`], now[`laneway_engine_sync_seconds{engine="main"}`]; at < float64(began.Unix()) || took <= 0 {
+			return fmt.Errorf("the engine's disk last synced at %v, which took %v s", at, took)
+		}
+		return nil
+	})
 	poll(t, 60*time.Second, func() error {
 		if now := s.metrics(t)[oldest]; now <= before[oldest] || now < 3 {
 			return fmt.Errorf("the oldest is %v s old after %v", now, before[oldest])

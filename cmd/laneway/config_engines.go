@@ -149,6 +149,12 @@ func (c *config) checkEngines() []error {
 	if len(c.Engines) > 0 && !c.has(roleEngine) {
 		bad("engines", "are run by the role engine: add it to roles, or leave them out")
 	}
+	if slices.ContainsFunc(c.engines(), engineConfig.embedded) {
+		cfg := jetstream.Config{Dir: "x", Room: c.Room}
+		if err := cfg.Validate(); err != nil {
+			bad("room", "%s", strings.TrimPrefix(err.Error(), "room "))
+		}
+	}
 	embedded := ""
 	for i, e := range c.Engines {
 		field := fmt.Sprintf("engines[%d]", i)

@@ -72,6 +72,7 @@ func TestConfigEngines(t *testing.T) {
 func TestConfigEngineProblems(t *testing.T) {
 	const file = `
 listen: {nats: "0.0.0.0:7742"}
+room: "room 1"
 engines:
   - {name: "a b", durability: never}
   - {name: k, url: "kafka://h:9092"}
@@ -89,6 +90,7 @@ engines:
 	}
 	want := []string{
 		"listen.nats: 0.0.0.0:7742 is not a loopback address",
+		`room: "room 1": want no spaces`,
 		"engines[0].name: ",
 		`engines[0].durability: "never": want fast, bounded or sync`,
 		`engines[1].url: "kafka://h:9092": there is no engine for kafka:// here; there are embedded, and nats://`,

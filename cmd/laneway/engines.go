@@ -37,6 +37,7 @@ type engineAt struct {
 	engineConfig
 	dir    string // of an embedded one
 	listen string // of an embedded one; empty: for this process alone
+	room   string // of an embedded one
 	log    *slog.Logger
 }
 
@@ -72,7 +73,7 @@ func openEngine(ctx context.Context, at engineAt) (engine, error) {
 
 func openEmbedded(ctx context.Context, at engineAt) (engine, error) {
 	cfg := at.jetstream()
-	cfg.Dir, cfg.Listen, cfg.Log = at.dir, at.listen, at.log
+	cfg.Dir, cfg.Listen, cfg.Room, cfg.Log = at.dir, at.listen, at.room, at.log
 	return opened(jetstream.Open(ctx, cfg))
 }
 

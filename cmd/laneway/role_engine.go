@@ -63,7 +63,7 @@ func (n *node) openEngines(ctx context.Context) error {
 	log := n.log.With(telemetry.KeyRole, roleEngine)
 	for _, cfg := range n.cfg.engines() {
 		s := &servedEngine{
-			engineAt: engineAt{engineConfig: cfg, dir: filepath.Join(n.cfg.Data, "engines", cfg.Name), log: log},
+			engineAt: engineAt{engineConfig: cfg, dir: filepath.Join(n.cfg.Data, "engines", cfg.Name), room: n.cfg.Room, log: log},
 			fault:    errors.New("is not in the registry yet: is the control plane reachable?"),
 		}
 		n.engines = append(n.engines, s)

@@ -52,7 +52,7 @@ type engineMetrics struct {
 	want chan chan struct{} // asks for a new sample, and is told when it is there
 	over chan struct{}      // closed when nobody takes samples any more
 
-	info, up, topics, messages, disk, sampled, waiting, oldest, left *prometheus.Desc
+	info, up, topics, messages, disk, connections, synced, took, sampled, waiting, oldest, left *prometheus.Desc
 
 	mu      sync.Mutex
 	samples []engineSample
@@ -64,6 +64,7 @@ type engineSample struct {
 	name, scheme, durability string
 	embedded, up             bool
 	topics, messages, disk   *int64
+	server                   *jetstream.ServerStats // of an embedded one
 	groups                   []waitingIn
 	left                     *int64 // groups that were not counted
 }
@@ -81,21 +82,24 @@ func newEngineMetrics(n *node) *engineMetrics {
 	}
 	return &engineMetrics{
 		node: n, want: make(chan chan struct{}), over: make(chan struct{}), log: n.log.With(telemetry.KeyRole, roleEngine),
-		api:      &api{laneclient.NewAPI(laneclient.Config{Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile})},
-		info:     desc(telemetry.MetricEngineInfo, "Always 1; what an engine of this process is.", "engine", "scheme", "embedded", "durability"),
-		up:       desc(telemetry.MetricEngineUp, "1: the engine answers.", "engine"),
-		topics:   desc(telemetry.MetricEngineTopics, "Topics of an engine.", "engine"),
-		messages: desc(telemetry.MetricEngineMessages, "Messages that an engine has, without those that are delayed.", "engine"),
-		disk:     desc(telemetry.MetricEngineDisk, "Bytes of the files of an embedded engine.", "engine"),
-		sampled:  desc(telemetry.MetricEngineSampled, "When all that is said of engines, and of what waits on them, was so, in Unix seconds."),
-		waiting:  desc(telemetry.MetricGroupWaiting, "Messages that wait for a group, by where: topic, retry, dead.", "group", "in"),
-		oldest:   desc(telemetry.MetricGroupOldest, "Age of the oldest message that waits for a group, by where; 0: none does.", "group", "in"),
-		left:     desc(telemetry.MetricGroupsLeft, "Groups of an engine whose waiting messages were not counted.", "engine"),
+		api:         &api{laneclient.NewAPI(laneclient.Config{Control: n.cfg.Control, Transport: n.transport, TokenFile: n.tokenFile})},
+		info:        desc(telemetry.MetricEngineInfo, "Always 1; what an engine of this process is.", "engine", "scheme", "embedded", "durability"),
+		up:          desc(telemetry.MetricEngineUp, "1: the engine answers.", "engine"),
+		topics:      desc(telemetry.MetricEngineTopics, "Topics of an engine.", "engine"),
+		messages:    desc(telemetry.MetricEngineMessages, "Messages that an engine has, without those that are delayed.", "engine"),
+		disk:        desc(telemetry.MetricEngineDisk, "Bytes of the files of an embedded engine.", "engine"),
+		connections: desc(telemetry.MetricEngineConnections, "Programs that are connected to an embedded engine, this one among them.", "engine"),
+		synced:      desc(telemetry.MetricEngineSynced, "When the disk of an embedded engine last synced, in Unix seconds, where its durability is bounded or sync.", "engine"),
+		took:        desc(telemetry.MetricEngineSync, "How long that sync took.", "engine"),
+		sampled:     desc(telemetry.MetricEngineSampled, "When all that is said of engines, and of what waits on them, was so, in Unix seconds."),
+		waiting:     desc(telemetry.MetricGroupWaiting, "Messages that wait for a group, by where: topic, retry, dead.", "group", "in"),
+		oldest:      desc(telemetry.MetricGroupOldest, "Age of the oldest message that waits for a group, by where; 0: none does.", "group", "in"),
+		left:        desc(telemetry.MetricGroupsLeft, "Groups of an engine whose waiting messages were not counted.", "engine"),
 	}
 }
 
 func (m *engineMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.info, m.up, m.topics, m.messages, m.disk, m.sampled, m.waiting, m.oldest, m.left} {
+	for _, d := range []*prometheus.Desc{m.info, m.up, m.topics, m.messages, m.disk, m.connections, m.synced, m.took, m.sampled, m.waiting, m.oldest, m.left} {
 		ch <- d
 	}
 }
@@ -130,6 +134,13 @@ func (m *engineMetrics) Collect(ch chan<- prometheus.Metric) {
 		known(m.messages, s.messages, s.name)
 		known(m.disk, s.disk, s.name)
 		known(m.left, s.left, s.name)
+		if s.server != nil {
+			send(m.connections, float64(s.server.Connections), s.name)
+			if at := s.server.Synced; !at.IsZero() {
+				send(m.synced, float64(at.UnixMilli())/1000, s.name)
+				send(m.took, s.server.Took.Seconds(), s.name)
+			}
+		}
 		for _, g := range s.groups {
 			age := 0.0
 			if !g.oldest.IsZero() {
@@ -225,6 +236,13 @@ func (s *servedEngine) sample(ctx context.Context) engineSample {
 	}
 	if e == nil {
 		return out
+	}
+	if server, ok := e.(interface {
+		ServerStats() (jetstream.ServerStats, bool)
+	}); ok {
+		if stats, embedded := server.ServerStats(); embedded {
+			out.server = &stats
+		}
 	}
 	check, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

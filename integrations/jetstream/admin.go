@@ -18,6 +18,10 @@ const maxListed = 10_000
 // List gives all topics of the engine by name, at most 10,000 of them. One that is deleted
 // meanwhile is left out.
 func (e *Engine) List(ctx context.Context) ([]consume.TopicSpec, error) {
+	return e.list(ctx, maxListed)
+}
+
+func (e *Engine) list(ctx context.Context, most int) ([]consume.TopicSpec, error) {
 	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout*4)
 	defer cancel()
 	prefix := e.cfg.Prefix + ".topics."
@@ -39,7 +43,10 @@ func (e *Engine) List(ctx context.Context) ([]consume.TopicSpec, error) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	out := []consume.TopicSpec{}
-	for _, name := range names[:min(len(names), maxListed)] {
+	for _, name := range names {
+		if len(out) == most {
+			break
+		}
 		t, err := e.load(ctx, name)
 		if errors.Is(err, consume.ErrNoTopic) {
 			continue
@@ -111,14 +118,22 @@ func notThere(err error) bool {
 
 // Drop deletes all topics of the engine, and then what it keeps of them: nothing of its prefix
 // is left on the server. The engine can only be closed after that. Nobody else may use it.
-func (e *Engine) Drop(ctx context.Context) error {
-	topics, err := e.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range topics {
-		if err := e.Delete(ctx, t.Name); err != nil && !errors.Is(err, consume.ErrNoTopic) {
+func (e *Engine) Drop(ctx context.Context) error { return e.drop(ctx, maxListed) }
+
+// drop does it, so many topics at a time.
+func (e *Engine) drop(ctx context.Context, most int) error {
+	for {
+		topics, err := e.list(ctx, most)
+		if err != nil {
 			return err
+		}
+		if len(topics) == 0 {
+			break
+		}
+		for _, t := range topics {
+			if err := e.Delete(ctx, t.Name); err != nil && !errors.Is(err, consume.ErrNoTopic) {
+				return err
+			}
 		}
 	}
 	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -86,6 +87,9 @@ type Config struct {
 	// engine must agree on, where the fields here are empty:
 	// nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one that does.
 	URL string
+	// Room is the room that an embedded server is in; empty: none. A cluster tells where each
+	// partition is; see [Engine.Room].
+	Room string
 	// Durability of appends; empty: [Bounded]. An external server syncs as it is configured;
 	// there Sync only means that appends are committed in groups.
 	Durability Durability
@@ -192,6 +196,8 @@ func (c *Config) check() error {
 			errs = append(errs, fmt.Errorf("listen %w", err))
 		}
 	}
+	need(c.Room == "" || c.URL == "", "room %q: only an embedded server is told its room; a cluster's name is that of its room", c.Room)
+	need(plainRoom(c.Room), "room %q: want no spaces, and not _ alone", c.Room)
 	need(plainToken(c.Prefix), "prefix %q: want letters, digits and dashes", c.Prefix)
 	need(c.RequestTimeout >= 0 && c.FetchWait >= 0, "request_timeout and fetch_wait cannot be negative")
 	return errors.Join(errs...)
@@ -222,6 +228,11 @@ func listenAddress(address string) (host string, port int, err error) {
 
 func plainToken(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && len(s) <= 32
+}
+
+// plainRoom reports whether a room can be a cluster's name.
+func plainRoom(s string) bool {
+	return s != "_" && strings.IndexFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) < 0
 }
 
 func plain(r rune) bool {

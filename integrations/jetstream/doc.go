@@ -34,9 +34,10 @@
 //
 // # What it cannot do
 //
-// There is no place in JetStream for offsets of others: Mirror does nothing. Time of
-// [Engine.At] is that of the log, not the one that a producer set. A message's ID is known
-// for [DedupWindow].
+// There is no place in JetStream for offsets of others, short of a consumer for each group,
+// partition and color that is reset at each note, and looks like one that has stopped: Mirror
+// does nothing. Time of [Engine.At] is that of the log, not the one that a producer set. A
+// message's ID is known for [DedupWindow].
 //
 // All of an engine's methods may be called at once.
 package jetstream

@@ -43,6 +43,8 @@ func startServer(ctx context.Context, cfg *Config) (*embedded, error) {
 		MaxConn:    maxConnections,
 		MaxPayload: MaxMessageBytes,
 		MaxPending: maxPendingBytes,
+		// By this name clients know the room; the server stays alone, as it has no port for others.
+		Cluster: server.ClusterOpts{Name: cfg.Room},
 	}
 	switch cfg.Durability {
 	case Bounded:

@@ -26,6 +26,7 @@ type Engine struct {
 	follows followSet
 	reads   chan struct{} // a token for each batch on its way
 	appends chan struct{} // a token for each run of messages without an ack
+	syncs   syncs
 
 	life context.Context //nolint:containedctx // of all calls; Close ends it
 	end  context.CancelFunc
@@ -44,6 +45,7 @@ var (
 	_ consume.Topics = (*Engine)(nil)
 
 	_ consume.ForeignFinder = (*Engine)(nil)
+	_ consume.RoomFinder    = (*Engine)(nil)
 )
 
 // Open starts the embedded server, or connects to the external one, within ctx and at most
@@ -189,9 +191,9 @@ func (e *Engine) fault(err error) error {
 	}
 }
 
-// Caps are color filters, delays, IDs, growth and that foreign consumers are told of.
+// Caps are color filters, delays, IDs, growth, and that foreign consumers and rooms are told of.
 func (e *Engine) Caps() consume.Caps {
-	return consume.Caps{FilterColor: true, Delay: true, Dedup: true, Grow: true, ForeignConsumers: true}
+	return consume.Caps{FilterColor: true, Delay: true, Dedup: true, Grow: true, ForeignConsumers: true, Rooms: true}
 }
 
 // Mirror does nothing: JetStream has no place for offsets of others.
@@ -276,20 +278,36 @@ func await(ctx context.Context, ch <-chan *nats.Msg) (*nats.Msg, error) {
 	}
 }
 
+// streamInfo is what a stream's leader says of it.
+type streamInfo struct {
+	answer
+	Created time.Time `json:"created"`
+	Config  struct {
+		Metadata  map[string]string `json:"metadata"`
+		Placement struct {
+			Tags []string `json:"tags"`
+		} `json:"placement"`
+	} `json:"config"`
+	State struct {
+		First int64 `json:"first_seq"`
+		Last  int64 `json:"last_seq"`
+	} `json:"state"`
+	Cluster struct {
+		Name string `json:"name"`
+	} `json:"cluster"`
+}
+
+// info asks a stream's leader.
+func (e *Engine) info(ctx context.Context, l log) (*streamInfo, error) {
+	info := &streamInfo{}
+	err := e.ask(ctx, "$JS.API.STREAM.INFO."+l.stream, struct{}{}, info)
+	return info, err
+}
+
 // state asks a stream's leader for its ends.
 func (e *Engine) state(ctx context.Context, l log) (consume.Bounds, error) {
-	var info struct {
-		answer
-		Created time.Time `json:"created"`
-		Config  struct {
-			Metadata map[string]string `json:"metadata"`
-		} `json:"config"`
-		State struct {
-			First int64 `json:"first_seq"`
-			Last  int64 `json:"last_seq"`
-		} `json:"state"`
-	}
-	if err := e.ask(ctx, "$JS.API.STREAM.INFO."+l.stream, struct{}{}, &info); err != nil {
+	info, err := e.info(ctx, l)
+	if err != nil {
 		return consume.Bounds{}, err
 	}
 	return consume.Bounds{

@@ -89,6 +89,12 @@ const (
 	MetricEngineMessages = "laneway_engine_messages"
 	// MetricEngineDisk is how many bytes the files of an embedded engine have.
 	MetricEngineDisk = "laneway_engine_disk_bytes"
+	// MetricEngineConnections is how many programs are connected to an embedded engine.
+	MetricEngineConnections = "laneway_engine_connections"
+	// MetricEngineSynced is when the disk of an embedded engine last synced, in Unix seconds.
+	MetricEngineSynced = "laneway_engine_sync_timestamp_seconds"
+	// MetricEngineSync is how long that took.
+	MetricEngineSync = "laneway_engine_sync_seconds"
 	// MetricEngineSampled is when all of this was so, in Unix seconds.
 	MetricEngineSampled = "laneway_engine_sample_timestamp_seconds"
 	// MetricGroupWaiting is how many messages wait for a group, by where: topic, retry, dead.
