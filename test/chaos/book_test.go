@@ -22,8 +22,13 @@ const (
 	lineLasts    = 'l' // the session was renewed, or is new: session
 	lineLost     = 'x' // the session may have run out: session
 	lineJoined   = 'j' // a member has joined: group, session
-	lineEnded    = 'e' // the consumer has given up all that it held, and ends
-	lineAcked    = 'a' // of producers: the engine has so many messages: color, first and last number
+	lineEnded    = 'e' // the consumer has given up all that it held, the producer has finished what it had begun, and ends
+	linePaused   = 'p' // what is to be told now: group, whether it is paused
+	lineQuiet    = 'q' // the consumer has been told that the group is paused, and has nothing in hand any more: group
+	lineTried    = 't' // a producer is about to send a batch: life that made it, topic, color, first and last number
+	lineAcked    = 'a' // the engine has a batch: the same
+	lineForgot   = 'g' // nobody will send a batch again that may be there: the same
+	lineBurst    = 'u' // a burst is over: color
 )
 
 // book is what a process writes down, in a file of its own. Each line is one write, so that
@@ -82,6 +87,26 @@ type entry struct {
 	fields []string
 }
 
+// fieldsOf says how many fields a line has beside letter and time; −1: there is none such.
+func fieldsOf(letter byte) int {
+	switch letter {
+	case lineBegun:
+		return 7
+	case lineTried, lineAcked, lineForgot:
+		return 5
+	case lineSettled, lineFailed, lineReturned:
+		return 3
+	case lineJoined, linePaused:
+		return 2
+	case lineLasts, lineLost, lineQuiet, lineBurst:
+		return 1
+	case lineEnded:
+		return 0
+	default:
+		return -1
+	}
+}
+
 func parseEntry(line string) (entry, error) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 || len(fields[0]) != 1 {
@@ -92,8 +117,7 @@ func parseEntry(line string) (entry, error) {
 		return entry{}, err
 	}
 	e := entry{letter: fields[0][0], at: time.Unix(0, at), fields: fields[2:]}
-	want := map[byte]int{lineBegun: 7, lineSettled: 3, lineFailed: 3, lineReturned: 3, lineLasts: 1, lineLost: 1, lineJoined: 2, lineEnded: 0, lineAcked: 3}
-	if n, ok := want[e.letter]; !ok || n != len(e.fields) {
+	if fieldsOf(e.letter) != len(e.fields) {
 		return entry{}, fmt.Errorf("line %q has %d fields", line, len(e.fields))
 	}
 	return e, nil

@@ -17,13 +17,14 @@ import (
 // plan is how much there is of everything in a run.
 type plan struct {
 	seed     uint64
-	duration time.Duration // of faults, at least
-	messages int           // at least
-	kills    int           // at least
-	stops    int           // of lanes with 1,000 of their messages unread, at least
-	gone     time.Duration // for which all replicas are gone, beyond a session's TTL; 0: not at all
-	ends     int           // of lanes that come back as new generations
-	pace     time.Duration // between two faults, on average
+	duration time.Duration  // of faults, at least
+	messages int            // at least
+	kills    int            // at least
+	stops    int            // of lanes with 1,000 of their messages unread, at least
+	gone     time.Duration  // for which all replicas are gone, beyond a session's TTL; 0: not at all
+	ends     int            // of lanes that come back as new generations
+	pace     time.Duration  // between two faults, on average
+	least    map[string]int // faults of a kind, at least
 }
 
 // backlog is how many messages may wait before producers do.
@@ -45,7 +46,19 @@ func planned() plan {
 	if p.messages >= 1_000_000 {
 		p.stops = 20
 	}
+	each := func(d time.Duration) int { return max(1, int(p.duration/d)) }
+	p.least = map[string]int{"kill producer": each(25 * time.Second), "succeed producer": each(50 * time.Second), "pause": each(50 * time.Second)}
 	return p
+}
+
+// enough reports whether there were as many faults of each kind as are wanted.
+func (c *chaos) enough(p plan) bool {
+	for kind, n := range p.least {
+		if c.counts[kind] < n {
+			return false
+		}
+	}
+	return len(c.kills) >= p.kills && c.ended >= p.ends
 }
 
 // TestChaos is the proof on real processes. In a run of CI there are at least 200,000
@@ -76,22 +89,40 @@ func runPlan(t *testing.T, p plan) {
 		}
 		s.addSlots(string(l), l, n)
 	}
+	s.addOutlets(producers)
 	c := newChaos(s, engine, p.seed)
 	for _, slot := range s.slots {
 		c.begin(slot)
 	}
-	s.produce(p.seed)
+	for _, o := range s.outlets {
+		c.produce(o, false)
+	}
 	c.calm()
 	gone := c.rage(p)
 	c.calm()
-	s.rate(0)
-	s.stopProducing()
+	c.rate(0)
+	c.stopProducing()
+	c.beginAgain()
 	c.drain()
 	s.stopConsuming()
 	v := c.judge(gone)
 	c.summarize(&v)
 	if n := v.stops; n < p.stops {
 		t.Errorf("%d lanes were stopped with %d messages unread: want %d", n, leastUnread, p.stops)
+	}
+	for kind, n := range p.least {
+		if c.counts[kind] < n {
+			t.Errorf("%s: %d times, want %d", kind, c.counts[kind], n)
+		}
+	}
+	if v.again < resetLeast {
+		t.Errorf("%d messages came again after the reset, want %d", v.again, resetLeast)
+	}
+	if v.sent.known == 0 {
+		t.Error("no producer sent again what another one had left in doubt and the engine had")
+	}
+	if n := c.counts["pause"]; v.stood < n {
+		t.Errorf("in %d pauses consumers stood still %d times", n, v.stood)
 	}
 	if err := v.Err(); err != nil {
 		t.Errorf("seed %d: %v", p.seed, err)
@@ -118,8 +149,7 @@ func (c *chaos) rage(p plan) (gone span) {
 			looked = now
 			c.buried()
 		}
-		waiting := c.sentAll() - c.progress.total
-		if want := waiting < backlog; want != flowing {
+		if want := c.progress.waiting < backlog; want != flowing {
 			if flowing = want; want {
 				c.rate(rate)
 			} else {
@@ -139,12 +169,12 @@ func (c *chaos) rage(p plan) (gone span) {
 			gone = c.loseRegistry(p.gone, rate)
 			flowing = true
 		}
-		if now.Sub(begun) >= p.duration && c.sentAll() >= p.messages && len(c.kills) >= p.kills && len(c.laneStops) >= stops && grown && c.ended >= p.ends {
+		if now.Sub(begun) >= p.duration && c.progress.acked >= p.messages && len(c.laneStops) >= stops && grown && c.enough(p) {
 			return gone
 		}
 		if now.After(limit) {
-			c.t.Fatalf("after %s there were %d messages, %d kills and %d stops of lanes: want %d, %d and %d", now.Sub(begun).Round(time.Second),
-				c.sentAll(), len(c.kills), len(c.laneStops), p.messages, p.kills, stops)
+			c.t.Fatalf("after %s there were %d messages, %d kills and %d stops of lanes: want %d, %d and %d; of others %v: want %v", now.Sub(begun).Round(time.Second),
+				c.progress.acked, len(c.kills), len(c.laneStops), p.messages, p.kills, stops, c.counts, p.least)
 		}
 	}
 }
@@ -161,9 +191,7 @@ func (c *chaos) loseRegistry(d time.Duration, rate int) (gone span) {
 		c.pass(sessionTTL / 2)
 	}
 	c.drained(time.Minute)
-	for i := range c.producers {
-		c.tell(i, "skip 1")
-	}
+	c.skip(1)
 	c.rate(rate)
 	c.tellStory("all replicas are to be gone")
 	gone.from = time.Now()
@@ -174,19 +202,35 @@ func (c *chaos) loseRegistry(d time.Duration, rate int) (gone span) {
 	c.counts["registry gone"]++
 	c.pass(sessionTTL + d)
 	c.calm()
-	for i := range c.producers {
-		c.tell(i, "skip 0")
-	}
+	c.skip(0)
 	return gone
 }
 
-// drained waits until all that producers know of is settled, or for so long.
+// drained waits until producers are in no doubt and all that is in the log is settled, or for
+// so long.
 func (c *chaos) drained(most time.Duration) {
 	c.t.Helper()
-	for end := time.Now().Add(most); c.progress.total < c.sentAll() && time.Now().Before(end); {
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		if n, err := c.logged(); err == nil && c.progress.total >= n && len(c.progress.doubts) == 0 {
+			return
+		}
 		c.buried()
 		c.pass(100 * time.Millisecond)
 	}
+}
+
+// logged is how many messages of producers the log has.
+func (c *chaos) logged() (n int, err error) {
+	for _, p := range sentTo() {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+		b, err := c.log.Bounds(ctx, p)
+		cancel()
+		if err != nil && (p.Index < partitions || !c.grown.to.IsZero()) {
+			return 0, err
+		}
+		n += int(b.End - b.First)
+	}
+	return n, nil
 }
 
 // openLog opens the engine once more, to see what is in it.
@@ -214,13 +258,9 @@ func sentTo() (out []consume.Partition) {
 // any progress. What is missing then is for the judge to find.
 func (c *chaos) drain() {
 	c.t.Helper()
-	want := 0
-	for _, p := range sentTo() {
-		b, err := c.log.Bounds(c.t.Context(), p)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		want += int(b.End - b.First)
+	want, err := c.logged()
+	if err != nil {
+		c.t.Fatal(err)
 	}
 	c.tellStory("%d messages are to be settled, %d are", want, c.progress.total)
 	last, at := -1, time.Now()
@@ -249,9 +289,13 @@ func (c *chaos) drain() {
 func (c *chaos) grow() bool {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 	defer cancel()
+	if c.grown.from.IsZero() {
+		c.grown.from = time.Now()
+	}
 	if c.engine.busy || c.log.Grow(ctx, ordersTopic, grownTo) != nil {
 		return false
 	}
+	c.grown.to = time.Now()
 	c.tellStory("topic %s has %d partitions", ordersTopic, grownTo)
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,7 +62,7 @@ func beConsumer(s consumerSettings) error {
 	if err != nil {
 		return err
 	}
-	lc := &watched{Client: client, book: b, last: map[string]time.Time{}}
+	lc := &watched{Client: client, book: b, last: map[string]time.Time{}, consumers: map[string]*consume.Consumer{}}
 	var consumers []*consume.Consumer
 	for _, g := range s.Groups {
 		options := []consume.Option{
@@ -71,10 +72,11 @@ func beConsumer(s consumerSettings) error {
 		if s.Concurrency > 0 {
 			options = append(options, consume.WithConcurrency(s.Concurrency))
 		}
-		c, err := consume.Run(context.WithoutCancel(ctx), engine, lc, g.Topic, g.Group, handler(b, s.Delay), options...)
+		c, err := consume.Run(context.WithoutCancel(ctx), engine, lc, g.Topic, g.Group, handler(b, lc, s.Delay), options...)
 		if err != nil {
 			return err
 		}
+		lc.entered(g.Group, c)
 		consumers = append(consumers, c)
 	}
 	<-ctx.Done()
@@ -98,15 +100,17 @@ func leave(b *book, client *laneclient.Client, engine *jetstream.Engine, consume
 	return errors.Join(err, client.Close(), engine.Close())
 }
 
-// handler takes its time for each message.
-func handler(b *book, delay time.Duration) consume.Handler {
+// handler takes its time for each message. Nothing fails any more once the group has begun
+// again: the next try of a message is known by its ID, and the engine may have that one from
+// the first time.
+func handler(b *book, lc *watched, delay time.Duration) consume.Handler {
 	return func(ctx context.Context, d *consume.Delivery) error {
 		n := b.begun(d)
 		if !pause(ctx, delay) {
 			b.over(lineReturned, n, d)
 			return consume.ErrReturn
 		}
-		if fails(d.Message) {
+		if fails(d.Message) && !lc.again.Load() {
 			b.over(lineFailed, n, d)
 			return errors.New("this one fails")
 		}
@@ -160,7 +164,7 @@ func exitWithParent() {
 }
 
 // watched is a connection to the control plane that writes down what its user is told of
-// sessions.
+// sessions, and of groups that are paused.
 type watched struct {
 	*laneclient.Client
 	book *book
@@ -169,6 +173,10 @@ type watched struct {
 	last map[string]time.Time // by session: until when it lasts, by the last that was written
 	lost string               // the session whose loss was written last
 	seen string               // the session that was given last
+
+	consumers map[string]*consume.Consumer // by group
+
+	again atomic.Bool // a group was reset
 }
 
 var _ consume.Connection = (*watched)(nil)

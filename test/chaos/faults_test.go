@@ -52,8 +52,14 @@ type chaos struct {
 	kills     []killed
 	halts     []halted
 	laneStops []laneStop
-	ended     int            // lanes that have ended and come back
-	counts    map[string]int // faults by kind
+	ended     int             // lanes that have ended and come back
+	counts    map[string]int  // faults by kind
+	paused    map[string]bool // groups that are, or are about to be
+	perSecond int             // messages that producers are to send
+	skipped   int             // colors that they leave out
+	allSent   bool            // producers have ended for good
+	grown     span            // when the first topic got more partitions
+	reset     reset           // of the first group
 }
 
 // ending stands for all lanes of briefNames: one of them ends at a time.
@@ -74,7 +80,7 @@ func newChaos(s *site, log *jetstream.Engine, seed uint64) *chaos {
 	s.t.Cleanup(func() { _ = story.Close() })
 	return &chaos{
 		site: s, log: log, rng: rand.New(rand.NewPCG(seed, 0)), progress: newProgress(), story: story,
-		busy: map[lane.Name]bool{}, counts: map[string]int{},
+		busy: map[lane.Name]bool{}, counts: map[string]int{}, paused: map[string]bool{},
 	}
 }
 
@@ -135,6 +141,7 @@ func (c *chaos) pump() {
 			c.t.Fatalf("%s has ended by itself: %s", s.life, tail(c.folder, s.life))
 		}
 	}
+	c.lookAfterProducers()
 	for _, r := range append(slices.Clone(c.replicas), c.engine) {
 		if r.p.Ended() && !r.busy {
 			c.t.Fatalf("%s has ended by itself: %s", r.p.name, tail(c.folder, r.p.name))
@@ -160,6 +167,12 @@ func (c *chaos) fault() {
 		{3, c.haltReplica},
 		{5, c.killEngine},
 		{3, c.haltEngine},
+		{8, c.killProducer},
+		{4, c.stopProducer},
+		{4, c.haltProducer},
+		{4, c.succeedProducer},
+		{5, c.cutProducer},
+		{6, c.pauseGroup},
 	}
 	sum := 0
 	for _, k := range kinds {
@@ -373,14 +386,14 @@ func (c *chaos) haltEngine() string {
 	return "halt engine"
 }
 
-// calm mends everything and waits until all consumers are there.
+// calm waits until everything is mended, and all consumers and producers are there.
 func (c *chaos) calm() {
 	c.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(4 * time.Minute); ; <-tick.C {
 		c.pump()
-		ok := len(c.agenda) == 0
+		ok := len(c.agenda) == 0 && c.producing()
 		for _, s := range c.slots {
 			ok = ok && s.running() && c.progress.sure(s.life, 2)
 		}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,17 +29,21 @@ type span struct{ from, to time.Time }
 // verdict is what became of a run.
 type verdict struct {
 	*consumetest.Verdict
-	more      []string // what is wrong beside what the ledger finds
-	stops     int      // of lanes with enough messages unread
-	sessions  int      // that were lost, or may have been
-	twiceSent int      // messages that are in the log more than once
-	retried   int      // messages in retry topics
-	dead      int      // in dead-letter topics
-	buried    int      // of these, because their strict lane had ended
-	first     time.Time
-	last      time.Time
-	still     int                        // messages of the group that holds still, handed out while the registry was gone
-	went      map[consume.Partition]bool // partitions of the group that goes on, of which there were some
+	more              []string // what is wrong beside what the ledger finds
+	stops             int      // of lanes with enough messages unread
+	sessions          int      // that were lost, or may have been
+	sent              *sent
+	again             int      // messages that were settled, and came again since their group was reset
+	anew, anewColored int      // these, and those that had not been settled then
+	stood             int      // times that a consumer stood still since it knew that its group was paused
+	paused            []string // messages that were handed out in spite of that
+	retried           int      // messages in retry topics
+	dead              int      // in dead-letter topics
+	buried            int      // of these, because their strict lane had ended
+	first             time.Time
+	last              time.Time
+	still             int                        // messages of the group that holds still, handed out while the registry was gone
+	went              map[consume.Partition]bool // partitions of the group that goes on, of which there were some
 }
 
 func (v *verdict) Err() error {
@@ -53,11 +56,13 @@ func (v *verdict) Err() error {
 
 // logged is a message as the engine has it.
 type logged struct {
-	color lane.Name
-	value string
-	at    time.Time // zero: it is a retry
-	first time.Time // when it was handed out first
-	life  string    // to whom
+	color   lane.Name
+	value   string
+	at      time.Time // zero: it is a retry
+	first   time.Time // when it was handed out first
+	life    string    // to whom
+	settled bool      // before its group was reset
+	anew    bool      // it comes again by that
 }
 
 // judge holds what was written down against what the engine has.
@@ -66,26 +71,28 @@ func (c *chaos) judge(gone span) verdict {
 	v := verdict{went: map[consume.Partition]bool{}}
 	ledger := consumetest.NewLedger(consumetest.LedgerConfig{Parents: parents(), NotesWithin: notesWithin})
 	log := map[place]*logged{}
-	copies := map[string]int{}
+	copies := map[string][]copied{}
 	for _, p := range sentTo() {
 		err := readLog(c.t.Context(), c.log, p, func(m *consume.Message) {
 			ledger.Logged(m)
-			log[place{m.Partition, m.Offset}] = &logged{color: m.Color, value: string(m.Value), at: m.Time}
-			copies[string(m.Value)]++
+			l := &logged{color: m.Color, value: string(m.Value), at: m.Time}
+			at := place{m.Partition, m.Offset}
+			log[at] = l
+			if from, ok := c.reset.from[m.Partition]; ok && m.Offset >= from {
+				l.anew = true
+				ledger.Logged(&consume.Message{Partition: anew(at).p, Offset: m.Offset, Color: m.Color})
+			}
+			copies[l.value] = append(copies[l.value], copied{m.Partition, m.Time, l})
 		})
 		if err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	for _, n := range copies {
-		if n > 1 {
-			v.twiceSent++
-		}
+	var err error
+	if v.sent, err = c.judgeSent(copies); err != nil {
+		c.t.Fatal(err)
 	}
-	if v.twiceSent > 0 {
-		v.more = append(v.more, fmt.Sprintf("%d messages are in the log more than once, though they had IDs", v.twiceSent))
-	}
-	c.checkAcked(&v, copies)
+	v.more = append(v.more, v.sent.errors()...)
 	tries, err := readFailed(c.t.Context(), c.log)
 	if err != nil {
 		c.t.Fatal(err)
@@ -100,6 +107,9 @@ func (c *chaos) judge(gone span) verdict {
 	end := time.Now()
 	for at, m := range tries.buried() {
 		v.buried++
+		if l := log[at]; l != nil {
+			l.settled = true
+		}
 		ledger.Handled(consumetest.Handling{
 			Partition: at.p, Offset: at.offset, Life: "dead letters", Lane: m.Color, Redelivered: true, Begun: end, Settled: end,
 		})
@@ -114,38 +124,38 @@ func (c *chaos) judge(gone span) verdict {
 			c.t.Fatal(err)
 		}
 	}
+	c.judgeReset(&v, ledger, log)
 	if v.still > 0 {
 		v.more = append(v.more, fmt.Sprintf("%d messages were handed out of a group that holds still while the registry is gone", v.still))
 	}
 	if !gone.from.IsZero() && len(v.went) < partitions/2 {
 		v.more = append(v.more, fmt.Sprintf("of a group that goes on while the registry is gone, %d partitions of %d did", len(v.went), partitions))
 	}
+	if n := len(v.paused); n > 0 {
+		v.more = append(v.more, fmt.Sprintf("%d messages were handed out by who knew the group to be paused: %v", n, v.paused[:min(n, 10)]))
+	}
 	v.Verdict = ledger.Verdict()
 	c.countStops(&v, log)
 	return v
 }
 
-// checkAcked holds what producers were told against the log.
-func (c *chaos) checkAcked(v *verdict, copies map[string]int) {
-	c.t.Helper()
-	for i := range c.producers {
-		name := fmt.Sprintf("p%d", i)
-		missing := 0
-		err := eachEntry(c.book(name), func(e entry) error {
-			first, _ := strconv.Atoi(e.fields[1])
-			last, _ := strconv.Atoi(e.fields[2])
-			for n := first; n <= last; n++ {
-				if copies[name+":"+strconv.Itoa(n)] == 0 {
-					missing++
-				}
+// judgeReset takes a reset for as good as a consumer: what was not settled when its group began
+// again nobody is to hand out but as what comes again.
+func (c *chaos) judgeReset(v *verdict, ledger *consumetest.Ledger, log map[place]*logged) {
+	for at, m := range log {
+		if m.anew {
+			v.anew++
+			if m.color != lane.Baseline {
+				v.anewColored++
 			}
-			return nil
-		})
-		if err != nil {
-			c.t.Fatal(err)
 		}
-		if missing > 0 {
-			v.more = append(v.more, fmt.Sprintf("%d messages that the engine had taken from %s are not in the log", missing, name))
+		switch {
+		case m.anew && m.settled:
+			v.again++
+		case m.anew:
+			ledger.Handled(consumetest.Handling{
+				Partition: at.p, Offset: at.offset, Life: "reset", Lane: m.color, Redelivered: true, Begun: c.reset.at, Settled: c.reset.at,
+			})
 		}
 	}
 }
@@ -160,14 +170,23 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 	life := filepath.Base(file)
 	var handlings []consumetest.Handling
 	open := map[int64]int{}
+	quiet := map[string]bool{} // groups that it knows to be paused, with nothing in hand
+	var begun []entry          // in spite of that
 	var others []entry
 	err := eachEntry(file, func(e entry) error {
 		switch e.letter {
 		case lineBegun:
 			at := e.place()
 			open[e.number()] = len(handlings)
+			if quiet[groupOf(at.p.Topic)] {
+				begun = append(begun, e)
+			}
+			lies := at
+			if c.reset.again(at, e.at) {
+				lies = anew(at)
+			}
 			handlings = append(handlings, consumetest.Handling{
-				Partition: at.p, Offset: at.offset, Life: life, Lane: undash(e.fields[4]), Redelivered: e.fields[5] == "true", Begun: e.at,
+				Partition: lies.p, Offset: lies.offset, Life: life, Lane: undash(e.fields[4]), Redelivered: e.fields[5] == "true", Begun: e.at,
 			})
 			if m := log[at]; m != nil {
 				if m.value != e.fields[6] || m.color != undash(e.fields[3]) {
@@ -187,9 +206,18 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 				}
 			}
 		case lineSettled, lineFailed:
-			handlings[open[e.number()]].Settled = e.at
+			h := &handlings[open[e.number()]]
+			h.Settled = e.at
+			if m := log[e.place()]; m != nil && h.Partition == e.place().p {
+				m.settled = true
+			}
 		case lineReturned:
 			handlings[open[e.number()]].Returned = true
+		case linePaused:
+			delete(quiet, e.fields[0])
+		case lineQuiet:
+			quiet[e.fields[0]] = true
+			v.stood++
 		default:
 			others = append(others, e)
 		}
@@ -207,17 +235,26 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 		}
 		ledger.Handled(h)
 	}
-	c.disturb(v, ledger, life, others)
+	disturbed := c.disturb(v, life, others)
+	for _, s := range disturbed {
+		ledger.Disturbed(life, s.from, s.to)
+	}
+	for _, e := range begun {
+		// What it had lost with its session it may have begun just then.
+		if !slices.ContainsFunc(disturbed, func(s span) bool { return !e.at.Before(s.from) && !e.at.After(s.to) }) {
+			v.paused = append(v.paused, fmt.Sprintf("%s to %s at %s", e.place(), life, e.at.Format(clock)))
+		}
+	}
 	return nil
 }
 
-// disturb tells the ledger when a life was not to be relied on: as it was killed; and from
-// the last time that its session was sure to last until it had joined under a new one.
-func (c *chaos) disturb(v *verdict, ledger *consumetest.Ledger, life string, others []entry) {
+// disturb says when a life was not to be relied on: as it was killed; and from the last time
+// that its session was sure to last until it had joined under a new one.
+func (c *chaos) disturb(v *verdict, life string, others []entry) (out []span) {
 	end := time.Now()
 	for _, k := range c.kills {
 		if k.name == life {
-			ledger.Disturbed(life, k.before, k.after)
+			out = append(out, span{k.before, k.after})
 			end = k.after
 		}
 	}
@@ -235,14 +272,15 @@ func (c *chaos) disturb(v *verdict, ledger *consumetest.Ledger, life string, oth
 					break
 				}
 			}
-			ledger.Disturbed(life, from, rejoined(others[i:], end))
+			out = append(out, span{from, rejoined(others[i:], end)})
 		}
 	}
 	killed := slices.ContainsFunc(c.kills, func(k killed) bool { return k.name == life })
 	if ended := slices.ContainsFunc(others, func(e entry) bool { return e.letter == lineEnded }); !ended && !killed {
 		v.sessions++ // it ended with its session
-		ledger.Disturbed(life, lasts, end)
+		out = append(out, span{lasts, end})
 	}
+	return out
 }
 
 // rejoined is when all groups had been joined under another session than the one that was lost
@@ -289,9 +327,9 @@ func (c *chaos) summarize(v *verdict) {
 	for _, k := range slices.Sorted(maps.Keys(c.counts)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, c.counts[k]))
 	}
-	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %d retries, %d dead, %d of them with their lane; %s",
-		v.Messages, v.Colored, v.Handlings, v.last.Sub(v.first).Round(time.Second), v.Redelivered, len(c.kills), v.stops, len(c.laneStops), leastUnread,
-		v.sessions, v.retried, v.dead, v.buried, strings.Join(faults, ", "))
+	c.t.Logf("%d messages, %d of them colored, handed out %d times in %s: %d again, %d by a reset; %d kills; %d of %d lanes stopped had %d messages unread; %d sessions lost; %d times a consumer stood still in a pause; %d retries, %d dead, %d of them with their lane; %s; %s",
+		v.Messages-v.anew, v.Colored-v.anewColored, v.Handlings, v.last.Sub(v.first).Round(time.Second), v.Redelivered, v.again, len(c.kills), v.stops, len(c.laneStops), leastUnread,
+		v.sessions, v.stood, v.retried, v.dead, v.buried, v.sent, strings.Join(faults, ", "))
 }
 
 // report prints all that there is of the messages that were found.

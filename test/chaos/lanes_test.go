@@ -108,26 +108,22 @@ func (c *chaos) fill(l lane.Name, slots []*slot, then func(bool)) {
 	for _, s := range slots {
 		s.away = true
 	}
-	_, before := c.sentOf(l)
-	begun, tries := time.Now(), 1
-	burst := func() { c.tell(c.rng.IntN(len(c.producers)), "burst %s %d", l, stopBurst) }
-	burst()
+	before, told, begun := c.progress.bursts[l], 0, time.Now()
 	c.until(50*time.Millisecond, func() bool {
-		sent, bursts := c.sentOf(l)
+		over := c.progress.bursts[l] >= before+told
 		switch {
-		case bursts >= before+tries && sent-c.progress.colors[l] >= stopUnread:
+		case told > 0 && over && c.progress.unread[l] >= stopUnread:
 			then(true)
-		case tries == stopTries || time.Since(begun) > time.Minute:
+		case told == stopTries && over || time.Since(begun) > time.Minute:
 			c.tellStory("lane %s has too little unread", l)
 			for _, s := range slots {
 				s.away = false
 			}
 			then(false)
-		case bursts >= before+tries:
-			tries++
-			burst()
-			return false
 		default:
+			if over && c.burst(l, stopBurst) {
+				told++
+			}
 			return false
 		}
 		return true
@@ -184,7 +180,7 @@ func (c *chaos) buried() *failed {
 		return nil
 	}
 	for at, m := range f.buried() {
-		c.progress.done(at, m.Color)
+		c.progress.done(at, message{m.Color, string(m.Value)})
 	}
 	return f
 }

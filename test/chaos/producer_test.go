@@ -3,6 +3,7 @@ package chaos
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,15 +13,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laneway-dev/laneway/integrations/jetstream"
 	"github.com/laneway-dev/laneway/lane"
 	"github.com/laneway-dev/laneway/lane/consume"
 )
 
 // producerSettings are those of a producer's process.
 type producerSettings struct {
-	Name   string
+	Life   string
 	Engine string
 	Book   string
+	Before []string // books of those that had its place before, the oldest first
+	Forget bool     // what they left in doubt is given up
 	Seed   uint64
 	Topics []string // the first gets most
 	Colors []string // of messages beside plain ones
@@ -28,18 +32,22 @@ type producerSettings struct {
 
 // Shape of what producers send by themselves.
 const (
-	producerTick  = 20 * time.Millisecond
-	producerBatch = 20  // messages of one color in one call
-	burstBatch    = 250 // of a burst
+	producerTick   = 20 * time.Millisecond
+	senders        = 4               // that a producer has, each with one call under way
+	producerBatch  = 20              // messages of one color in one call
+	burstBatch     = 250             // of a burst
+	finishProducer = 3 * time.Minute // for which one that is to end tries to finish what it has begun
 )
 
-// producer sends messages until its standard input ends. It is told there what to do:
+// producer sends messages until its standard input ends, and then finishes what it has begun.
+// It is told there what to do:
 //
 //	rate N         send N messages a second, of colors at random
 //	skip N         leave out the first N of the colors from now on
-//	burst COLOR N  send N messages of a color at once, and then say "burst COLOR"
+//	burst COLOR N  send N messages of a color at once
 //
-// It says "sent COLOR N" of what the engine has taken.
+// Before it sends anything it writes down what, and afterwards that the engine has taken it. So
+// a producer that follows one that was killed knows what is in doubt, and sends that again.
 type producer struct {
 	s    producerSettings
 	out  *consume.Producer
@@ -47,7 +55,6 @@ type producer struct {
 	rate atomic.Int64
 	skip atomic.Int64 // so many of the first colors are left out
 	next atomic.Int64 // number of the next message
-	say  sync.Mutex
 }
 
 // nobody is the identity of producers: what they send has the color that they say.
@@ -57,20 +64,41 @@ func (nobody) Process() lane.Name { return lane.Baseline }
 func (nobody) Used(lane.Name)     {}
 
 func beProducer(s producerSettings) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	life, end := context.WithCancel(context.Background())
+	defer end()
 	b, err := openBook(s.Book)
 	if err != nil {
 		return err
 	}
-	engine, err := openEngine(ctx, s.Engine, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	doubtful, err := inDoubt(s.Before)
+	if err != nil {
+		return err
+	}
+	engine, err := openEngine(life, s.Engine, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	if err != nil {
 		return err
 	}
 	p := &producer{s: s, out: consume.NewProducer(engine, nobody{}), book: b}
+	asked, stop := context.WithCancel(life)
+	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { p.flow(ctx) })
+	wg.Go(func() {
+		p.inherit(life, doubtful)
+		for i := range senders {
+			wg.Go(func() { p.flow(life, asked, i) })
+		}
+	})
+	if err := p.obey(life, asked, &wg); err != nil {
+		return err
+	}
+	stop()
+	return p.finish(&wg, end, engine)
+}
+
+// obey does what standard input says until it ends.
+func (p *producer) obey(life, asked context.Context, wg *sync.WaitGroup) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var err error
 		var color string
 		var n int
 		switch line := in.Text(); {
@@ -82,28 +110,48 @@ func beProducer(s producerSettings) error {
 			p.skip.Store(int64(n))
 		default:
 			if _, err = fmt.Sscanf(line, "burst %s %d", &color, &n); err == nil {
-				wg.Go(func() { p.burst(ctx, undash(color), n) })
+				wg.Go(func() { p.burst(life, asked, undash(color), n) })
 			}
 		}
 		if err != nil {
 			return err
 		}
 	}
-	cancel()
+	return nil
+}
+
+// finish waits until all that was begun is there.
+func (p *producer) finish(wg *sync.WaitGroup, end func(), engine *jetstream.Engine) error {
+	late := time.AfterFunc(finishProducer, end)
 	wg.Wait()
+	if !late.Stop() {
+		return errors.New("the engine does not take what was begun")
+	}
+	p.book.write(lineEnded, "")
 	return engine.Close()
 }
 
-// flow sends at the rate that it was told.
-func (p *producer) flow(ctx context.Context) {
-	rng := rand.New(rand.NewPCG(p.s.Seed, 1))
+// inherit deals with what others have left in doubt.
+func (p *producer) inherit(life context.Context, doubtful []batch) {
+	for _, b := range doubtful {
+		if p.s.Forget {
+			p.book.write(lineForgot, "%s", b)
+		} else {
+			p.send(life, b)
+		}
+	}
+}
+
+// flow sends its part of the rate that the producer was told.
+func (p *producer) flow(life, asked context.Context, sender int) {
+	rng := rand.New(rand.NewPCG(p.s.Seed, uint64(sender)))
 	due := 0.0
 	last := time.Now()
-	for pause(ctx, producerTick) {
+	for pause(asked, producerTick) {
 		now := time.Now()
-		due = min(due+float64(p.rate.Load())*now.Sub(last).Seconds(), 1000)
+		due = min(due+float64(p.rate.Load())/senders*now.Sub(last).Seconds(), 1000/senders)
 		last = now
-		for due >= 1 && ctx.Err() == nil {
+		for due >= 1 && asked.Err() == nil {
 			n := min(int(due), 1+rng.IntN(producerBatch))
 			due -= float64(n)
 			topic, color := p.s.Topics[0], lane.Baseline
@@ -114,41 +162,36 @@ func (p *producer) flow(ctx context.Context) {
 				colors := p.s.Colors[p.skip.Load():]
 				color = lane.Name(colors[rng.IntN(len(colors))])
 			}
-			p.send(ctx, topic, color, n)
+			p.send(life, p.make(topic, color, n))
 		}
 	}
 }
 
-func (p *producer) burst(ctx context.Context, color lane.Name, n int) {
-	for left := n; left > 0 && ctx.Err() == nil; left -= burstBatch {
-		p.send(ctx, p.s.Topics[0], color, min(left, burstBatch))
+func (p *producer) burst(life, asked context.Context, color lane.Name, n int) {
+	for left := n; left > 0 && asked.Err() == nil; left -= burstBatch {
+		p.send(life, p.make(p.s.Topics[0], color, min(left, burstBatch)))
 	}
-	p.tell("burst %s", dash(color))
+	p.book.write(lineBurst, "%s", dash(color))
 }
 
-// send sends n messages, again until the engine has taken them, and writes down which.
-func (p *producer) send(ctx context.Context, topic string, color lane.Name, n int) {
+// make is a batch of the next n messages.
+func (p *producer) make(topic string, color lane.Name, n int) batch {
 	first := p.next.Add(int64(n)) - int64(n)
-	ms := make([]consume.Outgoing, n)
-	for i := range ms {
-		value := fmt.Sprintf("%s:%d", p.s.Name, first+int64(i))
-		ms[i] = consume.Outgoing{Topic: topic, Key: fmt.Appendf(nil, "k%d", (first+int64(i))%997), Value: []byte(value), ID: value}
-	}
-	to := lane.With(ctx, color)
-	if color == lane.Baseline {
-		to = lane.Plain(ctx)
+	return batch{life: p.s.Life, topic: topic, color: color, first: int(first), last: int(first) + n - 1}
+}
+
+// send sends a batch, again until the engine has taken it.
+func (p *producer) send(life context.Context, b batch) {
+	p.book.write(lineTried, "%s", b)
+	ms := b.messages()
+	to := lane.With(life, b.color)
+	if b.color == lane.Baseline {
+		to = lane.Plain(life)
 	}
 	for p.out.Send(to, ms...) != nil {
-		if !pause(ctx, 50*time.Millisecond) {
+		if !pause(life, 50*time.Millisecond) {
 			return
 		}
 	}
-	p.book.write(lineAcked, "%s %d %d", dash(color), first, first+int64(n)-1)
-	p.tell("sent %s %d", dash(color), n)
-}
-
-func (p *producer) tell(format string, args ...any) {
-	p.say.Lock()
-	defer p.say.Unlock()
-	_, _ = fmt.Fprintf(os.Stdout, format+"\n", args...)
+	p.book.write(lineAcked, "%s", b)
 }

@@ -14,9 +14,10 @@ type proxy struct {
 
 	mu      sync.Mutex
 	conns   map[net.Conn]struct{}
-	refuses bool          // new connections are closed at once
-	gate    chan struct{} // closed: bytes pass
+	refuses bool // new connections are closed at once
 	closed  bool
+	// Closed: bytes pass, of who connected and back to it.
+	asks, answers chan struct{}
 }
 
 func startProxy(t *testing.T, to string) *proxy {
@@ -25,8 +26,9 @@ func startProxy(t *testing.T, to string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{l: l, to: to, conns: map[net.Conn]struct{}{}, gate: make(chan struct{})}
-	close(p.gate)
+	p := &proxy{l: l, to: to, conns: map[net.Conn]struct{}{}, asks: make(chan struct{}), answers: make(chan struct{})}
+	close(p.asks)
+	close(p.answers)
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -61,19 +63,19 @@ func (p *proxy) pass(in net.Conn) {
 	}
 	defer p.remove(out)
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(out, in) })
-	both.Go(func() { p.copy(in, out) })
+	both.Go(func() { p.copy(out, in, &p.asks) })
+	both.Go(func() { p.copy(in, out, &p.answers) })
 	both.Wait()
 }
 
-// copy passes bytes on while the gate is open, and ends both connections when one has ended.
-func (p *proxy) copy(to, from net.Conn) {
+// copy passes bytes on while their gate is open, and ends both connections when one has ended.
+func (p *proxy) copy(to, from net.Conn, way *chan struct{}) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		p.mu.Lock()
-		gate := p.gate
+		gate := *way
 		p.mu.Unlock()
 		<-gate
 		if n > 0 {
@@ -124,22 +126,39 @@ func (p *proxy) refuse() {
 func (p *proxy) silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.gate:
-		p.gate = make(chan struct{})
-	default:
-	}
+	shut(&p.asks)
+	shut(&p.answers)
 }
 
-// mend undoes refuse and silence.
+// mute lets no answers pass, until mend.
+func (p *proxy) mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shut(&p.answers)
+}
+
+// mend undoes refuse, silence and mute.
 func (p *proxy) mend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuses = false
+	open(p.asks)
+	open(p.answers)
+}
+
+func shut(gate *chan struct{}) {
 	select {
-	case <-p.gate:
+	case <-*gate:
+		*gate = make(chan struct{})
 	default:
-		close(p.gate)
+	}
+}
+
+func open(gate chan struct{}) {
+	select {
+	case <-gate:
+	default:
+		close(gate)
 	}
 }
 

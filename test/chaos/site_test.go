@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +21,7 @@ import (
 // Shape of the installation under test.
 const (
 	replicas       = 3
-	producers      = 2
+	producers      = 3
 	partitions     = 6               // of the first topic, at first
 	grownTo        = 8               // and in the end
 	moreParts      = 2               // of the second
@@ -97,28 +94,24 @@ func (s *slot) running() bool { return s.p != nil && !s.p.Ended() && !s.joined.I
 
 // site is the installation under test.
 type site struct {
-	t         *testing.T
-	folder    string
-	replicas  []*replica
-	engine    *replica
-	api       *laneclient.API // of all replicas
-	slots     []*slot
-	producers []*process
-
-	mu     sync.Mutex
-	sent   map[lane.Name]int // that the engine has taken, by color
-	bursts map[lane.Name]int // that are done
+	t        *testing.T
+	folder   string
+	replicas []*replica
+	engine   *replica
+	api      *laneclient.API // of all replicas
+	slots    []*slot
+	outlets  []*outlet
 }
 
 // newSite starts the servers, creates the lanes, and starts no consumer yet.
 func newSite(t *testing.T, folder string) *site {
 	t.Helper()
-	for _, sub := range []string{"logs", "books", "data"} {
+	for _, sub := range []string{"logs", "books", "sent", "data"} {
 		if err := os.MkdirAll(filepath.Join(folder, sub), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := &site{t: t, folder: folder, sent: map[lane.Name]int{}, bursts: map[lane.Name]int{}}
+	s := &site{t: t, folder: folder}
 	peers := make([]string, replicas)
 	for i := range peers {
 		peers[i] = command.FreeAddress(t)
@@ -253,92 +246,6 @@ func (s *site) consume(c *slot) {
 }
 
 func (s *site) book(name string) string { return filepath.Join(s.folder, "books", name) }
-
-// produce starts the producers.
-func (s *site) produce(seed uint64) {
-	s.t.Helper()
-	colors := []string{string(nowhere)}
-	for _, l := range append(laneNames(), briefNames()...) {
-		colors = append(colors, string(l))
-	}
-	for i := range producers {
-		name := fmt.Sprintf("p%d", i)
-		out, in, err := os.Pipe()
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		p := startMode(s.t, s.folder, name, "producer", in, producerSettings{
-			Name: name, Engine: "nats://" + s.engine.address, Book: s.book(name), Seed: seed + uint64(i),
-			Topics: []string{ordersTopic, auditTopic}, Colors: colors,
-		})
-		_ = in.Close()
-		go s.listen(out)
-		s.producers = append(s.producers, p)
-	}
-}
-
-// listen takes in what a producer says, until it ends.
-func (s *site) listen(out *os.File) {
-	defer func() { _ = out.Close() }()
-	for in := bufio.NewScanner(out); in.Scan(); {
-		words := strings.Fields(in.Text())
-		s.mu.Lock()
-		switch {
-		case len(words) == 3 && words[0] == "sent":
-			n, _ := strconv.Atoi(words[2])
-			s.sent[undash(words[1])] += n
-		case len(words) == 2 && words[0] == "burst":
-			s.bursts[undash(words[1])]++
-		}
-		s.mu.Unlock()
-	}
-}
-
-// sentOf is how many messages of a color there are, and how many bursts of it are done.
-func (s *site) sentOf(color lane.Name) (n, bursts int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sent[color], s.bursts[color]
-}
-
-func (s *site) sentAll() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.sent {
-		n += m
-	}
-	return n
-}
-
-// tell has a producer do something.
-func (s *site) tell(i int, format string, args ...any) {
-	s.t.Helper()
-	if _, err := fmt.Fprintf(s.producers[i].in, format+"\n", args...); err != nil {
-		s.t.Fatalf("producer %s has ended: %v: %s", s.producers[i].name, err, tail(s.folder, s.producers[i].name))
-	}
-}
-
-func (s *site) rate(perSecond int) {
-	s.t.Helper()
-	for i := range s.producers {
-		s.tell(i, "rate %d", perSecond/len(s.producers))
-	}
-}
-
-// stopProducing has the producers finish what they have begun.
-func (s *site) stopProducing() {
-	s.t.Helper()
-	for _, p := range s.producers {
-		_ = p.in.Close()
-	}
-	for _, p := range s.producers {
-		select {
-		case <-p.Done:
-		case <-time.After(2 * time.Minute):
-			s.t.Fatalf("%s does not end: %s", p.name, tail(s.folder, p.name))
-		}
-	}
-}
 
 // stopConsuming asks all consumers to end, and waits for them.
 func (s *site) stopConsuming() {
