@@ -153,10 +153,15 @@ func readCursors(ctx context.Context, c *api, group string) ([]laneclient.Cursor
 		}
 		out = append(out, *one)
 	}
-	slices.SortFunc(out, func(a, b laneclient.Cursor) int {
+	sortCursors(out)
+	return out, nil
+}
+
+// sortCursors orders the cursors of a group as people count partitions.
+func sortCursors(list []laneclient.Cursor) {
+	slices.SortFunc(list, func(a, b laneclient.Cursor) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-	return out, nil
 }
 
 // readRecord takes apart what a cursor object has.

@@ -151,47 +151,6 @@ type laneView struct {
 	Groups    []laneGroup           `json:"groups"` // that have consumers in it, or its color apart
 }
 
-// laneGroup is what a group of consumers has of a lane.
-type laneGroup struct {
-	Group   string       `json:"group"`
-	Members []string     `json:"members"` // in the lane, that have not left
-	Cursors []cursorView `json:"cursors"` // of its color, or run by its consumers
-	Lag     *int64       `json:"lag,omitempty"`
-}
-
-// groupsOf are the groups that have to do with a lane.
-func (a *app) groupsOf(ctx context.Context, name string) ([]laneGroup, error) {
-	views, err := a.groupViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := []laneGroup{}
-	for _, v := range views {
-		g := laneGroup{Group: v.Name, Members: []string{}, Cursors: []cursorView{}}
-		for _, m := range v.Members {
-			if m.Lane == name && m.Session != "" {
-				g.Members = append(g.Members, m.Name)
-			}
-		}
-		for _, c := range v.Cursors {
-			if c.Color != name && c.Lane != name {
-				continue
-			}
-			g.Cursors = append(g.Cursors, c)
-			if c.Lag != nil {
-				if g.Lag == nil {
-					g.Lag = new(int64)
-				}
-				*g.Lag += *c.Lag
-			}
-		}
-		if len(g.Members)+len(g.Cursors) > 0 {
-			out = append(out, g)
-		}
-	}
-	return out, nil
-}
-
 func (a *app) laneShow() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show NAME", Short: "Show a lane with its instances and host names",
