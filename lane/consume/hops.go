@@ -152,6 +152,9 @@ func (h *Hops) on(topic string) bool { return h != nil && h.below > 0 && topic !
 
 // wants reports whether hops of a message are kept.
 func (h *Hops) wants(m *Message) bool {
+	if h == nil {
+		return false // as for most
+	}
 	p, _ := m.first()
 	return h.on(p.Topic) && (h.cfg.Share >= 1 || m.score() < h.below)
 }

@@ -19,7 +19,7 @@ type run struct {
 	pos    int64   // the next offset neither handed to a consumer nor skipped
 	seen   int64   // the first offset that no fetch has examined
 	redo   []int64 // what the note left and was not fetched again yet, ascending, below pos
-	gave   bool    // some of what was left is waited for no longer, of which others were not told
+	knows  bool    // all that was left is known by now, of which others were not told
 	flight flight
 
 	buf      []*Message // fetched and not used
@@ -191,7 +191,7 @@ func (c *Core) lostLeft(r *run, below int64) {
 // the colors that are run for the baseline.
 func (r *run) knowsLeft() {
 	if len(r.redo) == 0 {
-		r.gave = true
+		r.knows = true
 		r.p.look = r.p.look || r.p.deferred
 	}
 }
@@ -226,12 +226,12 @@ func (c *Core) advance(r *run) {
 	if len(r.buf) == 0 {
 		c.exhausted(r)
 	}
-	gave := r.gave
-	r.gave = false
+	knows := r.knows
+	r.knows = false
 	if r.cursor != Main {
 		return
 	}
-	if r.pos != before || gave {
+	if r.pos != before || knows {
 		c.mainMoved(r.p)
 	}
 	c.watchStall(r.p)
@@ -424,7 +424,6 @@ func (c *Core) give(r *run, it *item, o Owner) bool {
 	if !c.canGive(r, m.Color, o) {
 		return false
 	}
-	r.gave = r.gave || it.state == itemAgain
 	if r.lane == lane.Baseline && strict(m.Color) {
 		r.flight.set(it, itemStoring)
 		why := BuryStrictEnded

@@ -281,7 +281,7 @@ func TestRunnerBatches(t *testing.T) {
 		})
 		pass(time.Second) // and no more
 		p.stop(t)
-		if seen[""] != 50 || seen["red"] != 50 || biggest < 2 {
+		if seen[""] != 50 || seen["red"] != 50 || biggest != 10 {
 			t.Errorf("seen %v, biggest batch %d", seen, biggest)
 		}
 		_ = s.engine.Close()

@@ -10,13 +10,6 @@ import (
 	"github.com/laneway-dev/laneway/lane"
 )
 
-// How long a message that handlers give back waits until it is handed to one again: as often as
-// they do so one after the other, twice as long as before.
-const (
-	returnLeast = 20 * time.Millisecond
-	returnMost  = 5 * time.Second
-)
-
 // worker hands what one run dispatches to the handler. It has no goroutine while it has no
 // message; what waits in it is bounded by the cursor's window.
 //
@@ -35,7 +28,6 @@ type worker struct {
 	seed    maphash.Seed
 
 	mu     sync.Mutex
-	closed bool
 	shards []shard
 	came   map[int64]int             // how often those came back that are on their way through the Core, by offset
 	later  map[*Delivery]*time.Timer // that came back, and wait
@@ -74,9 +66,6 @@ func (w *worker) add(a *Dispatch) {
 	d := &Delivery{Message: a.Message, Lane: a.Lane, Redelivered: a.Redelivered, Reason: a.Reason, w: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
-		return
-	}
 	if d.came = w.came[d.Offset]; d.came == 0 {
 		w.queue(d)
 		return
@@ -85,22 +74,8 @@ func (w *worker) add(a *Dispatch) {
 	w.later[d] = time.AfterFunc(returnWait(d.came), func() { w.again(d) })
 }
 
-// returnWait is how long a message waits that came back for the nth time.
-func returnWait(n int) time.Duration { return min(returnLeast<<min(n-1, 10), returnMost) }
-
-// again queues a message that has waited, unless it was given up meanwhile.
-func (w *worker) again(d *Delivery) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, waits := w.later[d]; waits {
-		delete(w.later, d)
-		w.release(d)
-		w.queue(d)
-	}
-}
-
-// queue puts a message where it belongs, and sees to it that somebody works on it. Like the
-// methods below it is called with the lock held.
+// queue puts a message where it belongs, and sees to it that somebody works on it. The lock is
+// held.
 func (w *worker) queue(d *Delivery) {
 	s := &w.shards[0]
 	if len(w.shards) > 1 {
@@ -117,68 +92,11 @@ func (w *worker) queue(d *Delivery) {
 	}
 }
 
-// hold lets what is behind a message in its line stay there, if there is an order.
-func (w *worker) hold(d *Delivery) {
-	if w.shards[0].most == 1 {
-		l := w.line(d)
-		w.held[l] = append(w.held[l], d.Offset)
-	}
-}
-
-// release lets go on what stays behind a message.
-func (w *worker) release(d *Delivery) {
-	l := w.line(d)
-	if w.held[l] = slices.DeleteFunc(w.held[l], func(o int64) bool { return o == d.Offset }); len(w.held[l]) == 0 {
-		delete(w.held, l)
-	}
-}
-
-// line is what messages are handled in the order of: their key, or else their color.
-func (w *worker) line(d *Delivery) string {
-	if w.r.o.KeyOrder {
-		return string(d.Key)
-	}
-	return string(d.Color)
-}
-
-// free reports whether a message need not stay behind another one.
-func (w *worker) free(d *Delivery) bool {
-	if len(w.held) == 0 {
-		return true
-	}
-	return !slices.ContainsFunc(w.held[w.line(d)], func(o int64) bool { return o < d.Offset })
-}
-
-// answer tells the loop what was said of a message. One that comes back by that is waited for.
-func (w *worker) answer(d *Delivery, e Event) {
-	if w.r.comesBack(d.Message, e) {
-		w.mu.Lock()
-		w.came[d.Offset] = d.came + 1
-		w.hold(d)
-		w.mu.Unlock()
-	}
-	w.r.post(e)
-}
-
-// comesBack reports whether a message is handed out again after what was said of it: also one
-// that failed, where there is no retry topic for it.
-func (r *Runner) comesBack(m *Message, e Event) bool {
-	switch e.(type) {
-	case *Returned:
-		return true
-	case *Failed:
-		t, _, ok := r.o.Config.origin(m.Partition.Topic)
-		return ok && t.Retry == ""
-	}
-	return false
-}
-
 // stop ends the contexts of handlers and forgets what they have not begun with.
 func (w *worker) stop() {
 	w.cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
 	w.takeAll()
 }
 
