@@ -60,10 +60,11 @@ func (f *failed) outstanding(p *progress) (done, missing int) {
 			missing++
 		}
 	}
-	for place := range p.failed {
-		if f.tries[next(place, at)] > 0 {
+	for place, must := range p.failed {
+		switch {
+		case f.tries[next(place, at)] > 0:
 			done++
-		} else {
+		case must:
 			missing++
 		}
 	}
@@ -101,7 +102,8 @@ func next(failed place, retried map[place]try) try {
 	return t
 }
 
-// check holds what consumers said had failed against what has become of it.
+// check holds what consumers said had failed, and whether each must have another try, against
+// what has become of it.
 func (f *failed) check(said map[place]bool) (wrong []string) {
 	at := map[place]try{}
 	for _, m := range f.retried {
@@ -114,10 +116,10 @@ func (f *failed) check(said map[place]bool) (wrong []string) {
 		}
 	}
 	expected := map[try]bool{}
-	for place := range said {
+	for place, must := range said {
 		t := next(place, at)
 		expected[t] = true
-		if f.tries[t] == 0 {
+		if must && f.tries[t] == 0 {
 			note(t, "is neither retried nor dead")
 		}
 	}

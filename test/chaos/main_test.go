@@ -1,11 +1,13 @@
-// Package chaos has the proof on real processes: consumers, replicas of the control plane and
-// the message engine are killed, stopped and cut off from each other while messages are sent,
-// and afterwards every message must have been handed out as the promises say.
+// Package chaos has the proof on real processes: producers, consumers, replicas of the control
+// plane and the message engine are killed, stopped and cut off from each other while messages
+// are sent and groups are paused, and afterwards every message must have been handed out as the
+// promises say.
 //
 // Consumers write down what they are handed, a line for each message by one write, so that a
 // kill takes nothing of it. What there was to hand out is read from the engine at the end. A
-// [consumetest.Ledger] judges. A seed decides which fault comes when; what comes of it differs
-// from run to run.
+// [consumetest.Ledger] judges. Producers write down what they are about to send, and that the
+// engine has it: who comes after one that was killed sends what was in doubt again, with the
+// same IDs. A seed decides which fault comes when; what comes of it differs from run to run.
 //
 //	go test ./test/chaos                                        # as CI does
 //	go test ./test/chaos -short                                 # about a minute

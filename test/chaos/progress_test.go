@@ -11,8 +11,8 @@ import (
 type progress struct {
 	books   map[string]*following // by life
 	settled map[consume.Partition]bits
-	total   int // messages that are settled, of those that producers have sent
-	failed  map[place]bool
+	total   int            // messages that are settled, of those that producers have sent
+	failed  map[place]bool // messages that failed, and whether each must have another try
 
 	sends   map[string]*sending
 	arrived map[string]*arrived // by the life that made them
@@ -180,13 +180,19 @@ func (p *progress) done(at place, m message) {
 	p.settled[at.p] = set
 }
 
-// unsettle notes that messages come again, from an offset on.
+// unsettle notes that messages come again, from an offset on, and do not fail then: one whose
+// consumer was killed before it had stored the next try has none.
 func (p *progress) unsettle(part consume.Partition, from int64) {
 	set := p.settled[part]
 	for n := from; int(n/64) < len(set); n++ {
 		if set.has(n) {
 			set[n/64] &^= 1 << (n % 64)
 			p.total--
+		}
+	}
+	for at := range p.failed {
+		if at.p == part && at.offset >= from {
+			p.failed[at] = false
 		}
 	}
 }
