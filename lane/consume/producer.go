@@ -26,7 +26,9 @@ type Outgoing struct {
 	Value   []byte
 	Headers []Header
 	// ID lets the message be sent again where it is not known whether it arrived: the engine
-	// takes it once. Empty: it may be there twice then.
+	// takes it once. Another process may do so, too, such as one that follows one that was
+	// killed, with the same key, if the topic has not grown meanwhile. An engine knows IDs for a
+	// while only. Empty: it may be there twice then.
 	ID string
 	// Delay is how long it is not handed out; 0: at once.
 	Delay time.Duration
