@@ -153,31 +153,30 @@ func (c *chaos) judgeCopies(s *sent, b batch, n int, h *history, copies []copied
 // movedBetween reports whether a message is there twice since another producer sent it again
 // when its topic had grown, and did not know where it went at first.
 func (c *chaos) movedBetween(h *history, copies []copied) bool {
-	first, last := h.tries[0], h.tries[0]
-	for _, t := range h.tries {
-		if t.at.Before(first.at) {
-			first = t
-		}
-		if t.at.After(last.at) {
-			last = t
-		}
-	}
-	return !c.grown.from.IsZero() && len(copies) == 2 && copies[0].p.Topic == ordersTopic && copies[0].p != copies[1].p &&
-		first.life != last.life && first.at.Before(c.grown.to.Add(growthKnown)) && last.at.After(c.grown.from)
+	several := slices.ContainsFunc(h.tries, func(t tried) bool { return t.life != h.tries[0].life })
+	sent := h.sent()
+	return several && !c.grown.from.IsZero() && len(copies) == 2 && copies[0].p.Topic == ordersTopic && copies[0].p != copies[1].p &&
+		sent.from.Before(c.grown.to.Add(growthKnown)) && sent.to.After(c.grown.from)
 }
 
 // outlasted reports whether a batch was in doubt for longer than the engine knows an ID.
 func (h *history) outlasted() bool {
-	from, to := h.tries[0].at, h.tries[0].at
+	sent := h.sent()
+	return sent.to.Sub(sent.from) > jetstream.DedupWindow-5*time.Second
+}
+
+// sent is from when on and until when somebody sent a batch.
+func (h *history) sent() span {
+	s := span{h.tries[0].at, h.tries[0].at}
 	for _, t := range slices.Concat(h.tries, h.acked) {
-		if t.at.Before(from) {
-			from = t.at
+		if t.at.Before(s.from) {
+			s.from = t.at
 		}
-		if t.at.After(to) {
-			to = t.at
+		if t.at.After(s.to) {
+			s.to = t.at
 		}
 	}
-	return to.Sub(from) > jetstream.DedupWindow-5*time.Second
+	return s
 }
 
 func (s *sent) String() string {
