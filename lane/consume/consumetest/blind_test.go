@@ -13,7 +13,7 @@ import (
 // fifth of CI's, in proportion to the seeds.
 const (
 	blindSeeds = 300
-	blindFrom  = 301 // among them the rarest occur, such as a copy that the engine stores
+	blindFrom  = 601 // among them the rarest occur, such as a copy that the engine stores
 )
 
 // TestBlindSimulations: a simulation in which nothing goes wrong, and one whose scheduler
@@ -154,10 +154,14 @@ func TestBlindToAFeature(t *testing.T) {
 			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opGroupPause })
 		}, []string{string(FeaturePaused)}},
 		{"no reset", func(p *plan) {
+			p.apart = true
 			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opReset })
 		}, []string{"move reset: reset", "move release: reset", string(FeatureCalledOff)}},
 		{"no news are told at once", func(p *plan) { p.alone = true }, []string{string(FeatureSeveral), string(FeatureAnswers)}},
 		{"no grace", func(p *plan) { p.graceless = true }, []string{string(FeatureGrace)}},
+		{"nothing is made to meet", func(p *plan) { p.apart = true }, []string{
+			string(FeatureSqueezed), string(FeatureLateWord), string(FeatureRevived),
+		}},
 		{"nobody stops", func(p *plan) {
 			p.ops = slices.DeleteFunc(p.ops, func(o op) bool { return o.kind == opStop })
 		}, []string{"move release: stopping"}},

@@ -63,11 +63,15 @@ type actor struct {
 	unnoted  map[cursorAt]time.Duration
 	oldest   time.Duration
 	underWay map[consume.Partition]int
-	lowest   map[cursorAt]int64 // unsettled, by its last note that took place
-	cutOff   *cursorAt          // whose consumers it said that it waits for no longer, and did not yet
+	lowest   map[cursorAt]int64         // unsettled, by its last note that took place
+	cutOff   *cursorAt                  // whose consumers it said that it waits for no longer, and did not yet
+	cutFor   map[cursorAt]consume.Why   // why it waits for them no longer, until it gives the cursor up
+	ends     map[cursorAt]*ending       // the last move that it proposed by which it does so
+	rewinds  map[consume.Partition]bool // that its pictures have set back at some time
 	// Of its writes with moves: those that took place, and those that it was told so of and did not say.
 	landed, owesMoved map[uint64]bool
 	owesRecall        []uint64 // runs of which it has to ask for what is left
+	paused            bool     // by a picture that it was just told of, though by a newer one the group goes on
 }
 
 // checkRun is a run of an actor's: one cursor that it reads and hands out.
@@ -123,6 +127,7 @@ type checkPart struct {
 	losses   int
 	start    int64
 	low      int64      // all below it was deleted by retention
+	room     string     // whose members are to be preferred
 	reset    checkReset // the last one
 	// Of cursors whose holder was lost: where the log ended when the next one looked first, and
 	// whether it has not looked yet. A first dispatch at or above the end is not flagged.
@@ -275,6 +280,7 @@ func (k *checker) actor(group int, name string) *actor {
 		name: name, group: group, policy: policy, learned: map[consume.Partition]uint64{},
 		unknown: map[lane.Name]time.Duration{}, halted: map[consume.Partition]bool{}, runs: map[uint64]*checkRun{},
 		running: map[cursorAt]uint64{}, unnoted: map[cursorAt]time.Duration{}, underWay: map[consume.Partition]int{},
+		cutFor: map[cursorAt]consume.Why{}, ends: map[cursorAt]*ending{}, rewinds: map[consume.Partition]bool{},
 		lowest: map[cursorAt]int64{}, wrote: map[uint64]consume.Partition{}, landed: map[uint64]bool{}, owesMoved: map[uint64]bool{},
 	}
 }
@@ -512,6 +518,7 @@ func (k *checker) stepped(a *actor) {
 		k.fail("ALARM", "%s does not say %s", a.name, a.owes)
 	}
 	k.recallsDone(a)
+	a.paused = false
 }
 
 // mirrored is told what the engine is shown as a group's offset.
@@ -594,6 +601,7 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 		if id, sent := a.wrote[e.Write]; sent && e.Outcome != consume.Doubt {
 			a.learned[id] = max(a.learned[id], e.Revision)
 			a.underWay[id]--
+			a.refused(e)
 			if e.Outcome == consume.Done && a.landed[e.Write] {
 				a.owesMoved[e.Write] = true
 			}
@@ -618,12 +626,18 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 			}
 		}
 		a.lost = true
+		clear(a.cutFor) // it may go on with what it was to give up
 	case *consume.Opened:
 		if a.lost {
 			a.owes = consume.AlarmRegistryBack
 		}
 		a.lost = false
+		clear(a.cutFor)
 		a.again(nil, now)
+	case *consume.Partitioned:
+		for i, room := range e.Rooms {
+			k.groups[a.group].part(consume.Partition{Topic: e.Topic, Index: int32(i)}).room = room
+		}
 	case *consume.Stop:
 		a.stopping = true
 	case *consume.Settled:
@@ -656,10 +670,16 @@ func (k *checker) viewed(a *actor, now time.Duration, v *consume.View) {
 	if a.view != nil && v.Revision < a.view.Revision {
 		return
 	}
+	a.paused = a.paused || v.Group.Paused
 	if v.Group.Paused && a.view != nil && !a.view.Group.Paused {
 		k.owesRecalls(a)
 	}
 	a.view = v
+	if v.Group.Reset != nil {
+		for id := range v.Group.Reset.Offsets {
+			a.rewinds[id] = true
+		}
+	}
 	for _, c := range []lane.Name{strictLane, strictNone} {
 		if _, known := v.Lanes[c]; known {
 			delete(a.unknown, c)
@@ -710,12 +730,14 @@ func (k *checker) spoke(a *actor, now time.Duration, run uint64, offset int64, t
 
 // withdrawn is told that a run was given up. What outlasted the hand-over time-out may be
 // dispatched again.
-func (k *checker) withdrawn(a *actor, now time.Duration, run uint64, in int) {
+func (k *checker) withdrawn(a *actor, now time.Duration, w *consume.Withdraw) {
+	run, in := w.Run, w.In
 	r := a.runs[run]
 	if r == nil {
 		return
 	}
 	p := r.p
+	k.gaveUp(a, r, w)
 	if h, there := holderOf(p.record, r.cursor); in > 0 && there && slices.Contains(a.sessions, h.Session) &&
 		(a.cutOff == nil || *a.cutOff != cursorAt{p.id, r.cursor}) {
 		k.fail("ALARM", "%s gives up what consumers have of cursor %q of %s, and does not say so", a.name, r.cursor, p.name())

@@ -62,6 +62,8 @@ func (k *checker) proposed(a *actor, w *consume.Write) {
 	a.noted(w)
 	k.entitled(a, w)
 	k.explained(a, w)
+	k.ending(a, w)
+	k.heedless(a, w)
 	switch most := mostMoves(k.groups[a.group].cfg.MaxMoves); {
 	case len(w.Moves) > most && !creates(w), len(w.Moves) == 0 && len(w.Notes) > most:
 		k.fail("MOVE", "%s proposes %s, more than %d at once", a.name, describeWrite(w), most)
@@ -330,8 +332,8 @@ func (k *checker) asHolder(a *actor, p *checkPart, f *fate, d *consume.Dispatch)
 	case !again && d.Redelivered && !p.open[d.Cursor] && m.Offset >= p.doubtEnd[d.Cursor]:
 		k.fail("I3", "%s says that %s may have been dispatched before, and it was not in the log when a holder was lost", a.name, describe(m))
 		return
-	case !again && f.doubt && len(f.hands) > 0 && !d.Redelivered:
-		k.fail("I3", "%s dispatches %s, which one that was cut off has dispatched, and does not say so", a.name, describe(m))
+	case !again && f.doubt && !d.Redelivered:
+		k.fail("I3", "%s dispatches %s, which was in the log when a holder was lost, and does not say so (%s)", a.name, describe(m), describeHands(f))
 		return
 	case again:
 		k.counts.redelivered++

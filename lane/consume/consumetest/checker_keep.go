@@ -88,3 +88,23 @@ func (p *checkPart) owesNote(a *actor, cursor lane.Name) bool {
 
 // thawed is told that an actor goes on that stood still.
 func (k *checker) thawed(a *actor, now time.Duration) { a.again(nil, now) }
+
+// heedless checks that no note settles what a consumer of its writer's has still: what others say of
+// the same message, whom it was taken from before, is passed over.
+func (k *checker) heedless(a *actor, w *consume.Write) {
+	p := k.groups[a.group].part(w.Partition)
+	for _, n := range w.Notes {
+		if n.Note == nil {
+			continue
+		}
+		for _, f := range p.messages {
+			if says(n.Note, f.msg.Offset) && slices.ContainsFunc(f.hands, func(h handed) bool {
+				return h.by == a && h.live() && a.runs[h.run] != nil && a.runs[h.run].cursor == n.Cursor
+			}) {
+				k.fail("NOTE", "%s: %s proposes note %s of cursor %q, and a consumer has %d still (%s)", p.name(), a.name,
+					describeNote(n.Note), n.Cursor, f.msg.Offset, describeHands(f))
+				return
+			}
+		}
+	}
+}

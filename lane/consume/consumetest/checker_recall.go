@@ -23,7 +23,7 @@ func (k *checker) recalled(a *actor, rc *consume.Recall) {
 	case consume.WhyHold:
 		so = a.lost && a.policy == consume.LossHold
 	case consume.WhyPaused:
-		so = a.view != nil && a.view.Group.Paused
+		so = a.paused || a.view != nil && a.view.Group.Paused
 	case consume.WhyStopping:
 		so = a.stopping
 	case consume.WhyReset:

@@ -68,6 +68,14 @@ func TestCheckerSeesRecalls(t *testing.T) {
 			h.recall(run, consume.WhyPaused)
 			h.k.stepped(h.p)
 		}},
+		{name: "a pause that is over by the next picture", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.pause(h.p)
+			h.see(h.p)
+			h.recall(run, consume.WhyPaused)
+			h.k.stepped(h.p)
+		}},
 		{name: "a pause, and nothing is asked for", rule: "RECALL", what: "hands out nothing", run: func(h *history) {
 			h.append("")
 			h.hand(h.p, base, base, 0, false)

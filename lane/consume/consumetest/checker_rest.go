@@ -53,6 +53,11 @@ func (k *checker) atRest(t *truth) *missing {
 			}
 		}
 	}
+	for i, g := range k.groups {
+		if m := k.sharesAtRest(t, &t.groups[i], g); m != nil {
+			return m
+		}
+	}
 	return nil
 }
 
@@ -60,10 +65,8 @@ func (t *truth) isStuck(l lane.Name) bool { return t.stuck != nil && *t.stuck ==
 
 // serves reports whether a lane has a live member for a topic that can run a cursor.
 func (t *truth) serves(tg *truthGroup, l lane.Name, topic string) bool {
-	is, known := t.lanes[l]
 	return slices.ContainsFunc(tg.members, func(m consume.Member) bool {
-		return m.Lane == l && m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) &&
-			(l == lane.Baseline || known && !is.Ended && is.Generation == m.Generation)
+		return m.Lane == l && m.Session != "" && t.alive(m.Session) && slices.Contains(m.Topics, topic) && t.present(&m)
 	})
 }
 

@@ -69,14 +69,43 @@ func TestCheckerHears(t *testing.T) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
 			h.now += 2 * time.Second
-			h.k.withdrawn(h.p, h.now, run, 1)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: run, In: 1, Why: consume.WhyBalance})
 		}},
 		{name: "what was taken is given up without an alarm", run: func(h *history) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
 			h.lose(h.p)
 			h.land(h.q, record(h.q), nil)
-			h.k.withdrawn(h.p, h.now, run, 1)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: run, In: 1, Why: consume.WhyBalance})
+		}},
+		{name: "given up since another one has it, and it is named", rule: "WHY", what: "holder-is-gone", run: func(h *history) {
+			h.fetch(h.p)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: 7, Why: consume.WhyGone})
+		}},
+		{name: "given up since another one has it", run: func(h *history) {
+			h.fetch(h.p)
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: 7, Why: consume.WhyGone})
+		}},
+		{name: "given up for a stop that nobody asked for", rule: "WHY", what: "stopping", run: func(h *history) {
+			h.fetch(h.p)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: 7, Why: consume.WhyStopping})
+		}},
+		{name: "given up as it was released", run: func(h *history) {
+			h.fetch(h.p)
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyBalance})
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: 7, Why: consume.WhyBalance})
+		}},
+		{name: "given up for another reason than it was released", rule: "WHY", what: "no-member-here", run: func(h *history) {
+			h.fetch(h.p)
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyBalance})
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: 7, Why: consume.WhyNoMember})
+		}},
+		{name: "waited for no longer for another reason than it is released", rule: "WHY", what: "balance, and proposes", run: func(h *history) {
+			h.append("")
+			h.cutOff(h.p, h.hand(h.p, base, base, 0, false))
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyNoMember})
 		}},
 		{name: "the dead letter of a strict lane", run: func(h *history) { h.buryEnded(func(*consume.Bury) {}) }},
 		{name: "a dead letter without its content", rule: "RETRY", what: "with another content", run: func(h *history) {

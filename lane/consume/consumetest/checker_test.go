@@ -182,7 +182,7 @@ func (h *history) fetch(a *actor) {
 // cutOff lets a process wait no longer for what a run of main's has with consumers.
 func (h *history) cutOff(a *actor, run uint64) {
 	h.k.alarmed(a, &consume.Alarm{Kind: consume.AlarmHandover, Partition: thePart, Count: 1})
-	h.k.withdrawn(a, h.now, run, 1)
+	h.k.withdrawn(a, h.now, &consume.Withdraw{Run: run, In: 1, Why: consume.WhyBalance})
 }
 
 // settledAndReset lets p settle and note the first of two messages, and begin again at 0; nobody
@@ -361,7 +361,7 @@ func TestCheckerSees(t *testing.T) {
 			h.land(h.q, record(h.q), nil)
 			h.hand(h.q, base, base, 0, true)
 			h.now += 2 * time.Second
-			h.k.withdrawn(h.p, h.now, run, 1)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: run, In: 1, Why: consume.WhyBalance})
 			h.hand(h.q, base, base, 0, true)
 		}},
 		{name: "given back under another session of the same process", run: func(h *history) {
@@ -389,7 +389,7 @@ func TestCheckerSees(t *testing.T) {
 			h.k.told(h.p, 0, &consume.LeaseLost{})
 			h.hand(h.p, base, base, 0, false)
 		}},
-		{name: "cut off and going on, and the next one does not say so", rule: "I3", what: "which one that was cut off has dispatched", run: func(h *history) {
+		{name: "cut off and going on, and the next one does not say so", rule: "I3", what: "when a holder was lost, and does not say so (p run", run: func(h *history) {
 			h.append("", "")
 			h.k.told(h.p, 0, &consume.LeaseLost{})
 			h.lose(h.p)
@@ -406,6 +406,33 @@ func TestCheckerSees(t *testing.T) {
 			h.append("")
 			h.hand(h.q, base, base, 0, true)
 			h.hand(h.q, base, base, 1, true)
+		}},
+		{name: "there when a holder was lost, and the next one does not say so", rule: "I3", what: "in the log when a holder was lost", run: func(h *history) {
+			h.append("")
+			h.lose(h.p)
+			h.land(h.q, record(h.q), nil)
+			h.k.fetches(h.q, &consume.Fetch{Run: 7, Partition: thePart, Max: 1})
+			h.k.told(h.q, 0, &consume.Fetched{Run: 7, Batch: consume.Batch{Bounds: consume.Bounds{End: 1}}})
+			h.hand(h.q, base, base, 0, false)
+		}},
+		{name: "a note of what a consumer has still", rule: "NOTE", what: "a consumer has 0 still", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyBalance}, consume.NoteWrite{Note: noteOf(1)})
+		}},
+		{name: "a note that leaves what a consumer has still", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyBalance}, consume.NoteWrite{Note: noteOf(1, 0)})
+		}},
+		{name: "a late word of one that has it no longer, and it counts", rule: "NOTE", what: "a consumer has 0 still", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.now += 2 * time.Second
+			h.cutOff(h.p, run)
+			h.hand(h.p, base, base, 0, true)
+			h.settle(h.p, run, 0)
+			h.propose(consume.Move{Kind: consume.Release, Why: consume.WhyBalance}, consume.NoteWrite{Note: noteOf(1)})
 		}},
 		{name: "a reset of what is in flight", rule: "I3", what: "resets while 0 is in flight", run: func(h *history) {
 			h.append("")
@@ -471,7 +498,7 @@ func TestCheckerSees(t *testing.T) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
 			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmHandover, Partition: thePart, Count: 1})
-			h.k.withdrawn(h.p, h.now, run, 2)
+			h.k.withdrawn(h.p, h.now, &consume.Withdraw{Run: run, In: 2, Why: consume.WhyBalance})
 		}},
 		{name: "cut off, and the same twice", rule: "I3", what: "a second time", run: func(h *history) {
 			h.append("", "")

@@ -83,3 +83,83 @@ func (k *checker) movesTold(a *actor) {
 		k.fail("MOVED", "%s does not say that its write %d of %s took place", a.name, id, a.wrote[id])
 	}
 }
+
+// ending is a move that ends a run, as it was proposed.
+type ending struct {
+	write   uint64
+	kind    consume.MoveKind
+	why     consume.Why
+	refused bool // it did not take place, or had done so before
+}
+
+// ending is told of a write that ends runs. Whose consumers are waited for no longer was given up
+// for the reason that the move has; a reset may be called off, and then another reason follows.
+func (k *checker) ending(a *actor, w *consume.Write) {
+	for _, m := range w.Moves {
+		at := cursorAt{w.Partition, m.Cursor}
+		switch m.Kind {
+		case consume.Take:
+			delete(a.cutFor, at)
+			delete(a.ends, at)
+		case consume.Release, consume.Merge, consume.Rewind:
+			if why, cut := a.cutFor[at]; cut && why != m.Why && why != consume.WhyReset {
+				k.fail("WHY", "%s has given up cursor %q of %s, %s, and proposes %s", a.name, m.Cursor, w.Partition, why, m)
+			}
+			a.ends[at] = &ending{write: w.ID, kind: m.Kind, why: m.Why}
+		case consume.Split, consume.Create:
+		}
+	}
+}
+
+// refused is told that a write was answered.
+func (a *actor) refused(e *consume.Answered) {
+	if e.Outcome != consume.Conflict {
+		return
+	}
+	for _, end := range a.ends {
+		end.refused = end.refused || end.write == e.Write
+	}
+}
+
+// gaveUp checks what a withdrawal says of itself: where a move ends the run, what the move says; where
+// its process is named no longer, that; and what may be where it waits for its consumers no longer.
+func (k *checker) gaveUp(a *actor, r *checkRun, w *consume.Withdraw) {
+	h, there := holderOf(r.p.record, r.cursor)
+	named := there && slices.Contains(a.sessions, h.Session)
+	at := cursorAt{r.p.id, r.cursor}
+	e := a.ends[at]
+	released := e != nil && e.kind == consume.Release && !e.refused
+	var so bool
+	switch {
+	case w.Why == consume.WhyGone:
+		so = !named && (!released || !a.landed[e.write])
+	case e != nil && w.Why == e.why:
+		so = true
+	default: // a merge or a reset may be overtaken by what ends the run first
+		so = !released && a.mayGiveUp(r, w.Why)
+	}
+	if !so {
+		k.fail("WHY", "%s gives up cursor %q of %s: %s; the record is %s", a.name, r.cursor, r.p.name(), w.Why, describeRecord(r.p.record))
+	}
+	if named && e == nil {
+		a.cutFor[at] = w.Why
+	}
+}
+
+// mayGiveUp reports whether a reason may be one for which an actor stops a run.
+func (a *actor) mayGiveUp(r *checkRun, why consume.Why) bool {
+	switch why {
+	case consume.WhyStopping:
+		return a.stopping
+	case consume.WhyReset:
+		return a.rewinds[r.p.id]
+	case consume.WhyBaseline:
+		return r.cursor == consume.Main
+	case consume.WhyOwner, consume.WhyMainMoves:
+		return r.cursor != consume.Main
+	case consume.WhyNoMember, consume.WhyBalance:
+		return true
+	default:
+		return false
+	}
+}

@@ -359,7 +359,7 @@ func (r *role) did(a consume.Action) {
 		}
 		r.desk.add(a)
 	case *consume.Withdraw:
-		p.check.withdrawn(r.by, p.now(), a.Run, a.In)
+		p.check.withdrawn(r.by, p.now(), a)
 		r.desk.cut(a.Run, p.now())
 	case *consume.Recall:
 		p.check.recalled(r.by, a)

@@ -57,7 +57,8 @@ func notPlayed() []string {
 	return []string{
 		"fault " + string(FaultPause), "fault " + string(FaultMirror), "fault " + string(FaultDuplicate),
 		"fault " + string(FaultConsumerCrash), string(FeatureGap), string(FeatureCopy),
-		string(FeatureRoom), string(FeatureAnswers), "move " + whyOf(consume.Release, consume.WhyNoMember), string(FeatureProbe), string(FeatureLostProbe), "verdict on that is no name",
+		string(FeatureRoom), string(FeatureAnswers), "move " + whyOf(consume.Release, consume.WhyNoMember), string(FeatureProbe), string(FeatureLostProbe),
+		string(FeatureSqueezed), string(FeatureLateWord), string(FeatureRevived), "verdict on that is no name",
 	}
 }
 

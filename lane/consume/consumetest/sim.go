@@ -86,8 +86,9 @@ type world struct {
 	slowTill  time.Duration
 	held      []*request // that arrive late, perhaps right after something else
 	resets    int
-	calledOff bool // one of them was taken back, or will be
-	moves     int  // that took place
+	calledOff bool           // one of them was taken back, or will be
+	relents   *consume.Reset // that will be, as soon as may be
+	moves     int            // that took place
 }
 
 func newWorld(cfg Config, p *plan) *world {

@@ -211,17 +211,17 @@ func (cl *client) do(a consume.Action) {
 	case *consume.Dispatch:
 		cl.dispatch(a)
 	case *consume.Withdraw:
-		w.check.withdrawn(cl.by, w.sched.now, a.Run, a.In)
+		w.check.withdrawn(cl.by, w.sched.now, a)
 	case *consume.Recall:
 		w.check.recalled(cl.by, a)
 		cl.recall(*a)
 	case *consume.Requeue:
 		w.check.requeued(cl.by, a.Run, a.Offset, a.Message)
-		cl.store(a.Run, a.Offset, a.Message)
+		cl.store(a.Run, a.Offset, a.Message, 0)
 	case *consume.Bury:
 		w.check.buried(cl.by, w.sched.now, a)
 		w.result.Coverage.Buries[a.Why]++
-		cl.store(a.Run, a.Offset, a.Message)
+		cl.store(a.Run, a.Offset, a.Message, w.revive(cl, a))
 	case *consume.Resolve:
 		cl.resolve(*a)
 	case *consume.Arm:
@@ -237,6 +237,9 @@ func (cl *client) do(a consume.Action) {
 	case *consume.Alarm:
 		w.result.Coverage.Alarms[a.Kind]++
 		w.check.alarmed(cl.by, a)
+		if a.Kind == consume.AlarmHandover {
+			w.relent(cl, a.Partition)
+		}
 	case *consume.Stopped:
 		w.check.stopped(cl.by)
 		cl.stopped = true
@@ -274,7 +277,7 @@ func (cl *client) resolve(r consume.Resolve) {
 		w.feature(f)
 	}
 	inc := cl.p.inc
-	w.sched.after(w.sched.delay(&cl.p.net, 20), func() {
+	w.sched.after(w.sched.delay(&cl.p.net, 20)+w.hesitates(cl), func() {
 		offset, epoch := w.engine.resolve(r.Partition, r.Start)
 		w.check.resolved(cl.group, r.Partition, offset)
 		w.sched.after(w.sched.delay(&cl.p.net, 20), func() {
@@ -340,6 +343,7 @@ func (cl *client) send(s *sentWrite) {
 	w, g := cl.p.w, cl.reg()
 	wr, sent := s.first, s.sentAt
 	cl.p.call("write", &wr, func() any {
+		w.squeeze(cl, &wr)
 		a := w.reg.move(g, &wr)
 		w.landed(cl, &wr, &a, sent)
 		return &a
@@ -443,9 +447,9 @@ func (cl *client) stopMember(id string) {
 }
 
 // store keeps a message that failed in another topic, however long that takes.
-func (cl *client) store(run uint64, offset int64, m *consume.Message) {
+func (cl *client) store(run uint64, offset int64, m *consume.Message, longer time.Duration) {
 	w, inc := cl.p.w, cl.p.inc
-	w.sched.after(w.sched.delay(&cl.p.work, 20), func() {
+	w.sched.after(w.sched.delay(&cl.p.work, 20)+longer, func() {
 		w.engine.store(m)
 		w.sched.after(w.sched.delay(&cl.p.work, 20), func() {
 			cl.post(inc, &consume.Settled{Run: run, Offset: offset})
@@ -473,6 +477,10 @@ func (cl *client) dispatch(d *consume.Dispatch) {
 	if w.stuckNow(d.Lane) {
 		return
 	}
+	if cl.interrupt(h) {
+		cl.p.later(interrupted, func() { cl.consume(h, nth) })
+		return
+	}
 	cl.consume(h, nth)
 }
 
@@ -486,6 +494,7 @@ func (cl *client) consume(h *hand, nth int) {
 	if r.permille(rates.slowConsumer) {
 		w.fault(FaultSlowConsumer)
 		d = cfg.HandoverTimeout + r.between(0, 3*time.Second)
+		w.upset(cl.group, &stream{state: r.next()})
 	}
 	if w.probing {
 		d = probeSettles
@@ -512,7 +521,9 @@ func (cl *client) finish(h *hand, e consume.Event) {
 	if i := slices.Index(cl.hands, h); i >= 0 {
 		cl.hands = slices.Delete(cl.hands, i, i+1)
 	}
-	cl.step(e)
+	if !cl.silent(h) {
+		cl.step(e)
+	}
 }
 
 // recall gives back some of what a run has with consumers: what these have not begun with.

@@ -20,6 +20,7 @@ type engine struct {
 	known  map[string]bool              // IDs of appended messages
 	counts map[string]map[lane.Name]int // of all that was appended to a topic's first logs
 	random stream
+	read   []*fetching // answers that are under way
 }
 
 // journal is the log of one partition.
@@ -37,6 +38,7 @@ type fetching struct {
 	cl    *client
 	inc   int
 	f     consume.Fetch
+	slow  int // in a thousand: it takes seconds, there and back
 	ended bool
 }
 
@@ -92,7 +94,7 @@ func (e *engine) append(j *journal, m *consume.Message) {
 	waiting := j.waiting
 	j.waiting = nil
 	for _, f := range waiting {
-		e.w.sched.after(e.w.sched.delay(&e.random, 0), func() { e.read(f) })
+		e.w.sched.after(e.w.sched.delay(&e.random, 0), func() { e.look(f) })
 	}
 }
 
@@ -102,9 +104,8 @@ func simTime(d time.Duration) time.Time { return time.Unix(1_700_000_000, 0).UTC
 func (e *engine) fetch(cl *client, f consume.Fetch) {
 	w := e.w
 	pending := &fetching{cl: cl, inc: cl.p.inc, f: f}
-	slow := 0
 	if !w.quiet && w.plan.rates.fetch > 0 {
-		slow = 10
+		pending.slow = 30
 		if e.random.permille(w.plan.rates.fetch) {
 			w.fault(FaultFetch)
 			pending.ended = true
@@ -114,12 +115,12 @@ func (e *engine) fetch(cl *client, f consume.Fetch) {
 			return
 		}
 	}
-	w.sched.after(w.sched.delay(&e.random, slow), func() { e.read(pending) })
+	w.sched.after(w.sched.delay(&e.random, pending.slow), func() { e.look(pending) })
 	w.sched.after(fetchWait+w.sched.delay(&e.random, 0), func() { e.answer(pending) })
 }
 
-// read answers a fetch if there is something, and lets it wait else.
-func (e *engine) read(f *fetching) {
+// look answers a fetch if there is something, and lets it wait else.
+func (e *engine) look(f *fetching) {
 	if f.ended || f.cl.p.inc != f.inc {
 		return
 	}
@@ -156,7 +157,11 @@ func (e *engine) answer(f *fetching) {
 		}
 		b.Messages = append(b.Messages, m)
 	}
-	e.w.sched.after(e.w.sched.delay(&e.random, 0), func() { f.cl.post(f.inc, &consume.Fetched{Run: f.f.Run, Batch: b}) })
+	e.read = append(e.read, f)
+	e.w.sched.after(e.w.sched.delay(&e.random, f.slow), func() {
+		e.read = slices.DeleteFunc(e.read, func(o *fetching) bool { return o == f })
+		f.cl.post(f.inc, &consume.Fetched{Run: f.f.Run, Batch: b})
+	})
 }
 
 // resolve turns a start into an offset.
@@ -237,6 +242,6 @@ func (e *engine) wake(j *journal) {
 	waiting := j.waiting
 	j.waiting = nil
 	for _, f := range waiting {
-		e.w.sched.after(e.w.sched.delay(&e.random, 0), func() { e.read(f) })
+		e.w.sched.after(e.w.sched.delay(&e.random, 0), func() { e.look(f) })
 	}
 }

@@ -44,6 +44,9 @@ const (
 	FeatureProbe       Feature = "probe beside a stuck lane"
 	FeatureLostProbe   Feature = "probe without the registry"
 	FeatureLost        Feature = "dispatch without the registry"
+	FeatureSqueezed    Feature = "message between a fetch and a take"
+	FeatureLateWord    Feature = "word of a consumer that has it no longer"
+	FeatureRevived     Feature = "strict lane that comes again"
 )
 
 // Features lists all of them.
@@ -54,6 +57,7 @@ func Features() []Feature {
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
 		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureFewMoves, FeatureRoom,
 		FeatureProbe, FeatureLostProbe, FeatureLost,
+		FeatureSqueezed, FeatureLateWord, FeatureRevived,
 	}
 }
 

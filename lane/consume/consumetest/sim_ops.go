@@ -192,6 +192,12 @@ func (w *world) groupOp(kind opKind, r *stream) {
 		w.reg.touch()
 		return
 	}
+	w.reset(group, r)
+}
+
+// reset lets a group begin elsewhere, and calls that off again at times.
+func (w *world) reset(group int, r *stream) {
+	g := w.reg.groups[group]
 	w.resets++
 	reset := &consume.Reset{ID: fmt.Sprintf("r%d", w.resets), Offsets: map[consume.Partition]int64{}}
 	for _, id := range g.order {

@@ -85,6 +85,7 @@ type plan struct {
 	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
 	eager     bool          // consumers begin at once with all that they get
+	apart     bool          // nothing is made to meet
 	downInEnd bool          // processes that are down stay so, as long as one is up
 }
 
