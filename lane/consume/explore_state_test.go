@@ -187,7 +187,7 @@ var passed = map[string]bool{
 	"cfg": true, "out.Action": true, "dispatched": true, "fetches": true, "noteEvery": true, "Attempt": true,
 	"audiences": true, "aud": true, "topic": true, "nowhere": true, "byID": true, "log": true, "serves": true, "appends": true, "cold": true, "careless": true,
 	"extra": true, "mainExtra": true, "Moves": true, "Why": true, "why": true, "Time": true, "p": true, "messages": true,
-	"Group": true, "Message": true,
+	"Group": true, "Message": true, "hint": true,
 }
 
 func (x *canon) put(n uint64) { x.out = append(x.out, n) }

@@ -29,6 +29,7 @@ type flight struct {
 	out   int   // items that are out or storing
 	again int   // items that are back or again
 	bytes int64 // of open items
+	hint  int   // where an item was found last: the next one that is looked for is it, or beside it, as a rule
 }
 
 func (f *flight) add(it item) {
@@ -58,6 +59,12 @@ func (f *flight) count(s itemState, by int) {
 
 // find gives the unsettled item at an offset, or nil.
 func (f *flight) find(offset int64) *item {
+	for i := f.hint; i < len(f.items) && i < f.hint+2; i++ {
+		if f.items[i].offset == offset {
+			f.hint = i
+			return f.unsettled(i)
+		}
+	}
 	i, ok := slices.BinarySearchFunc(f.items, offset, func(it item, o int64) int {
 		switch {
 		case it.offset < o:
@@ -67,7 +74,15 @@ func (f *flight) find(offset int64) *item {
 		}
 		return 0
 	})
-	if !ok || f.items[i].state == itemDone {
+	if !ok {
+		return nil
+	}
+	f.hint = i
+	return f.unsettled(i)
+}
+
+func (f *flight) unsettled(i int) *item {
+	if f.items[i].state == itemDone {
 		return nil
 	}
 	return &f.items[i]
