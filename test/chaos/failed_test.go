@@ -60,9 +60,10 @@ func (f *failed) outstanding(p *progress) (done, missing int) {
 			missing++
 		}
 	}
+	buried := f.buried()
 	for place, must := range p.failed {
 		switch {
-		case f.tries[next(place, at)] > 0:
+		case f.tries[next(place, at)] > 0, buried[place] != nil:
 			done++
 		case must:
 			missing++
@@ -116,14 +117,16 @@ func (f *failed) check(said map[place]bool) (wrong []string) {
 		}
 	}
 	expected := map[try]bool{}
+	buried := f.buried()
 	for place, must := range said {
 		t := next(place, at)
 		expected[t] = true
-		if must && f.tries[t] == 0 {
+		// One whose consumer was killed before the next try was stored may be buried as it lay.
+		if must && f.tries[t] == 0 && buried[place] == nil {
 			note(t, "is neither retried nor dead")
 		}
 	}
-	for _, m := range f.buried() { // a retry that is buried is there twice: waiting, and dead
+	for _, m := range buried { // a retry that is buried is there twice: waiting, and dead
 		t := tryOf(m)
 		if m.Color != briefNames()[1] {
 			note(t, fmt.Sprintf("is dead, though lane %s never ended", m.Color))
