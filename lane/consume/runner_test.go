@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -438,6 +439,27 @@ func TestRunnerMembers(t *testing.T) {
 			t.Error(err)
 		}
 		access.Close()
+		_ = s.engine.Close()
+	})
+}
+
+// TestRunnerEndsInTime: a process that cannot give up what it holds, since the registry is out of
+// reach, ends all the same, and says so.
+func TestRunnerEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		p := s.startWith("e1", "", consume.Options{Handle: ok, Config: consume.Config{HandoverTimeout: 3 * time.Second}})
+		s.untilRun("", consume.Main)
+		p.access.Cut()
+		stops := time.Now()
+		p.cancel()
+		if err := <-p.done; err == nil || !strings.Contains(err.Error(), "when the session ends") {
+			t.Errorf("it says %v", err)
+		}
+		if took := time.Since(stops); took < 3*time.Second || took > 6*time.Second {
+			t.Errorf("it ends after %v", took)
+		}
+		p.access.Close()
 		_ = s.engine.Close()
 	})
 }
