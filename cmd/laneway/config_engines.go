@@ -27,9 +27,10 @@ type engineConfig struct {
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"` // embedded (default), or that of a cluster
 	// What the engine's integration takes; empty: its defaults.
-	Durability string `yaml:"durability"`
-	Replicas   int    `yaml:"replicas"`
-	Prefix     string `yaml:"prefix"`
+	Durability string   `yaml:"durability"`
+	Replicas   int      `yaml:"replicas"`
+	Prefix     string   `yaml:"prefix"`
+	Rooms      []string `yaml:"rooms"`
 	// How this process gets into a cluster. Other processes have theirs from their environment:
 	// the registry shows nothing of it.
 	Username     string    `yaml:"username"`
@@ -51,7 +52,7 @@ func (e engineConfig) embedded() bool { return e.URL == engineEmbedded || e.URL 
 
 // jetstream is the configuration of the engine's integration, without where it is.
 func (e engineConfig) jetstream() jetstream.Config {
-	return jetstream.Config{Durability: jetstream.Durability(e.Durability), Replicas: e.Replicas, Prefix: e.Prefix}
+	return jetstream.Config{Durability: jetstream.Durability(e.Durability), Replicas: e.Replicas, Prefix: e.Prefix, Rooms: e.Rooms}
 }
 
 // access is how this process gets into the cluster: as the file says, or else as the
@@ -185,6 +186,7 @@ func (c *config) checkEngines() []error {
 			{"durability", engineConfig{Durability: e.Durability}},
 			{"replicas", engineConfig{Replicas: e.Replicas}},
 			{"prefix", engineConfig{Prefix: e.Prefix}},
+			{"rooms", engineConfig{Rooms: e.Rooms}},
 		} {
 			cfg := part.one.jetstream()
 			cfg.Dir, cfg.URL = where.Dir, where.URL

@@ -37,8 +37,8 @@ func TestConfigEngines(t *testing.T) {
 			[]engineConfig{{Name: "a", URL: "embedded"}, {Name: "b", URL: "nats://h:1,i:2"}},
 		},
 		{
-			"file", "", "engines:\n  - {name: a, durability: sync}\n  - {name: b, url: nats://h, replicas: 3, prefix: p}\n", nil,
-			[]engineConfig{{Name: "a", Durability: "sync"}, {Name: "b", URL: "nats://h", Replicas: 3, Prefix: "p"}},
+			"file", "", "engines:\n  - {name: a, durability: sync}\n  - {name: b, url: nats://h, replicas: 3, prefix: p, rooms: [x, y]}\n", nil,
+			[]engineConfig{{Name: "a", Durability: "sync"}, {Name: "b", URL: "nats://h", Replicas: 3, Prefix: "p", Rooms: []string{"x", "y"}}},
 		},
 		{
 			"TLS", "", "engines:\n  - {name: a, url: \"tls://h:1,i:2\", username: u, password_file: /dev/null}\n", nil,
@@ -77,7 +77,7 @@ engines:
   - {name: "a b", durability: never}
   - {name: k, url: "kafka://h:9092"}
   - {name: k, url: "nats://user:secret@h:4222", replicas: 2}
-  - {name: e, url: embedded, replicas: 3, prefix: "x.y", creds_file: c}
+  - {name: e, url: embedded, replicas: 3, prefix: "x.y", rooms: [r], creds_file: c}
   - {name: q, url: "nats://h?prefix=p"}
   - {name: n, url: "nats://"}
   - {name: m, url: there}
@@ -101,6 +101,7 @@ engines:
 		"engines[3]: is embedded, and asks nobody",
 		"engines[3].replicas: 3: an embedded server keeps one",
 		`engines[3].prefix: "x.y": want letters, digits and dashes`,
+		`engines[3].rooms: ["r"]: an embedded server is in one`,
 		`engines[4].url: "nats://h?prefix=p": write what follows`,
 		`engines[5].url: "nats://" names no host`,
 		`engines[6].url: "there" is no engine: want embedded, or nats://`,

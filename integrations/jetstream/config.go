@@ -85,11 +85,15 @@ type Config struct {
 	// URL is a server somewhere else, or a cluster, such as nats://a:4222,nats://b:4222; with
 	// tls:// the connection has TLS or is none. It may say the rest of what those who share an
 	// engine must agree on, where the fields here are empty:
-	// nats://a:4222?prefix=shop&durability=sync&replicas=3. [Engine.URL] gives one that does.
+	// nats://a:4222?prefix=shop&durability=sync&replicas=3&rooms=east,west. [Engine.URL] gives one that does.
 	URL string
 	// Room is the room that an embedded server is in; empty: none. A cluster tells where each
 	// partition is; see [Engine.Room].
 	Room string
+	// Rooms are clusters of a supercluster by their names, over which the partitions of a topic
+	// are spread that is made here: each next one is put into the next room. Empty: all are
+	// in the cluster that the engine is connected to. See [Engine.Room].
+	Rooms []string
 	// Durability of appends; empty: [Bounded]. An external server syncs as it is configured;
 	// there Sync only means that appends are committed in groups.
 	Durability Durability
@@ -144,8 +148,12 @@ func (c Config) full() (Config, error) {
 				return c, fmt.Errorf("url: replicas=%q: want 1, 3 or 5", value)
 			}
 			c.Replicas = cmp.Or(c.Replicas, n)
+		case "rooms":
+			if len(c.Rooms) == 0 {
+				c.Rooms = strings.Split(value, ",")
+			}
 		default:
-			return c, fmt.Errorf("url: %q is no setting: want prefix, durability and replicas after the ?", key)
+			return c, fmt.Errorf("url: %q is no setting: want prefix, durability, replicas and rooms after the ?", key)
 		}
 	}
 	return c, nil
@@ -162,6 +170,9 @@ func (c *Config) address(servers string) string {
 	}
 	if c.Replicas > 1 {
 		values.Set("replicas", strconv.Itoa(c.Replicas))
+	}
+	if len(c.Rooms) > 0 {
+		values.Set("rooms", strings.Join(c.Rooms, ","))
 	}
 	if len(values) == 0 {
 		return servers
@@ -198,6 +209,11 @@ func (c *Config) check() error {
 	}
 	need(c.Room == "" || c.URL == "", "room %q: only an embedded server is told its room; a cluster's name is that of its room", c.Room)
 	need(plainRoom(c.Room), "room %q: want no spaces, and not _ alone", c.Room)
+	need(len(c.Rooms) == 0 || c.URL != "", "rooms %q: an embedded server is in one; leave them out", c.Rooms)
+	need(len(c.Rooms) <= MaxPartitions, "rooms: %d of them: want at most %d", len(c.Rooms), MaxPartitions)
+	for _, room := range c.Rooms {
+		need(room != "" && plainRoom(room) && !strings.Contains(room, ","), "rooms: %q is no name of a cluster: want no spaces and commas", room)
+	}
 	need(plainToken(c.Prefix), "prefix %q: want letters, digits and dashes", c.Prefix)
 	need(c.RequestTimeout >= 0 && c.FetchWait >= 0, "request_timeout and fetch_wait cannot be negative")
 	return errors.Join(errs...)

@@ -2,7 +2,10 @@ package jetstream
 
 import (
 	"context"
+	"hash/fnv"
 	"strings"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/laneway-dev/laneway/lane/consume"
 )
@@ -34,4 +37,17 @@ func (i *streamInfo) room() string {
 		}
 	}
 	return i.Cluster.Name
+}
+
+// placement is where a partition's stream is made; nil: where the engine is connected to.
+// Topics begin at different rooms, so that those of one partition are not all in the same.
+func (e *Engine) placement(topic string, partition int32) *natsjs.Placement {
+	n := len(e.cfg.Rooms)
+	if n == 0 {
+		return nil
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(topic))
+	first := int(h.Sum32() % uint32(n))
+	return &natsjs.Placement{Cluster: e.cfg.Rooms[(first+int(partition))%n]}
 }

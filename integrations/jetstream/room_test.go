@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nuid"
 
 	"github.com/laneway-dev/laneway/lane/consume"
 	"github.com/laneway-dev/laneway/lane/consume/consumetest"
@@ -72,8 +72,12 @@ func TestRoomRefused(t *testing.T) {
 		{Dir: "a", Room: "room 1"}, {Dir: "a", Room: "_"}, {Dir: "a", Room: "a\n"}, {URL: "nats://b", Room: "east"},
 	} {
 		if err := c.Validate(); err == nil {
-			t.Errorf("room %q is taken by %+v", c.Room, c)
+			t.Errorf("room %q and rooms %q are taken by %+v", c.Room, c.Rooms, c)
 		}
+	}
+	shared := Config{URL: "nats://b", Durability: Bounded, Prefix: DefaultPrefix, Rooms: []string{"east", "west"}}
+	if got, err := (Config{URL: shared.address(shared.URL)}).full(); err != nil || !slices.Equal(got.Rooms, shared.Rooms) {
+		t.Errorf("from the URL: rooms %q, %v; want %q", got.Rooms, err, shared.Rooms)
 	}
 }
 
@@ -114,7 +118,8 @@ func dataCenter(t *testing.T, room string, other *server.Server) *server.Server 
 
 // TestRoomsOfSupercluster: two data centers, each a cluster of NATS, with one partition of a
 // topic in each. Everybody is told the same; a consumer in each room has the partition there;
-// when one leaves the other has both; no message is lost.
+// when one leaves the other has both; no message is lost. A topic is spread over both by whoever
+// makes it.
 func TestRoomsOfSupercluster(t *testing.T) {
 	checkLeaks(t)
 	east := dataCenter(t, "east", nil)
@@ -129,17 +134,22 @@ func TestRoomsOfSupercluster(t *testing.T) {
 		})
 		defer func() { _ = engines[room].Close() }()
 	}
-	// Each cluster makes the streams that are asked for at its servers.
-	topic := &topic{Name: "orders", Partitions: 2, Incarnation: nuid.Next()}
-	for i, room := range []string{"east", "west"} {
-		eventually(t, "a stream in each", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			return engines[room].streams(ctx, topic, int32(i), int32(i+1)) == nil
-		})
+	spread := open(t, Config{URL: east.ClientURL(), Rooms: []string{"east", "west"}})
+	eventually(t, "the topic is made", func() bool {
+		return spread.Ensure(t.Context(), consume.TopicSpec{Name: "orders", Partitions: 2}) == nil
+	})
+	nowhere := open(t, Config{URL: east.ClientURL(), Rooms: []string{"nowhere", "east"}})
+	if err := nowhere.Ensure(t.Context(), consume.TopicSpec{Name: "lost", Partitions: 3}); err == nil || !strings.Contains(err.Error(), "room nowhere") {
+		t.Errorf("a topic in a room that there is none of: %v", err)
 	}
-	if err := engines["east"].save(t.Context(), topic); err != nil {
-		t.Fatal(err)
+	names := nowhere.js.StreamNames(t.Context())
+	for name := range names.Name() {
+		if strings.Contains(name, "lost") {
+			t.Errorf("stream %s is left of a topic that was not made", name)
+		}
+	}
+	if err := names.Err(); err != nil {
+		t.Error(err)
 	}
 	for room, e := range engines {
 		for i, want := range []string{"east", "west"} {

@@ -90,6 +90,9 @@ func (e *Engine) Ensure(ctx context.Context, spec consume.TopicSpec) error {
 	t := &topic{Name: spec.Name, Partitions: spec.Partitions, Retention: spec.Retention, Incarnation: nuid.Next()}
 	// The topic is there once its record is, so the streams come first.
 	if err := e.streams(ctx, t, 0, t.Partitions); err != nil {
+		if _, refused := errors.AsType[*natsjs.APIError](err); refused { // as where a room is away: the others' streams are nobody's
+			e.dropStreams(ctx, t)
+		}
 		return e.fault(err)
 	}
 	err = e.save(ctx, t)
@@ -289,12 +292,15 @@ func (e *Engine) streams(ctx context.Context, t *topic, from, to int32) error {
 		_, err := e.js.CreateStream(ctx, natsjs.StreamConfig{
 			Name: l.stream, Subjects: []string{l.base + ".>"}, Replicas: e.cfg.Replicas,
 			MaxAge: age, Duplicates: dedup,
-			AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true,
+			Placement: e.placement(t.Name, i), AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true,
 			Metadata: map[string]string{
 				metaTopic: t.Name, metaPartition: strconv.Itoa(int(i)), metaIncarnation: t.Incarnation,
 			},
 		})
 		if err != nil && !errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) {
+			if in := e.placement(t.Name, i); in != nil {
+				return fmt.Errorf("stream of partition %s in room %s: %w", l.p, in.Cluster, err)
+			}
 			return fmt.Errorf("stream of partition %s: %w", l.p, err)
 		}
 	}

@@ -83,7 +83,7 @@ func (r *Runner) placeAll(ctx context.Context, topic string, c *counted) (moved 
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			rooms[i], errs[i] = f.Room(ctx, Partition{topic, int32(i)}) //nolint:gosec // a partition's index
+			rooms[i], errs[i] = f.Room(ctx, Partition{topic, int32(i)})
 		})
 	}
 	asking.Wait()

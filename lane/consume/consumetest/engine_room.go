@@ -60,7 +60,7 @@ func checkRooms(ctx context.Context, e Engine) error {
 // roomsAre holds what an engine says of its partitions' rooms against what it has to say.
 func roomsAre(ctx context.Context, e Engine, want []string) error {
 	for i, room := range want {
-		got, err := consume.FindRoom(ctx, e.Source, consume.Partition{Topic: zero.Topic, Index: int32(i)}) //nolint:gosec // a few
+		got, err := consume.FindRoom(ctx, e.Source, consume.Partition{Topic: zero.Topic, Index: int32(i)})
 		if err != nil || got != room {
 			return fmt.Errorf("partition %d is in room %q, want %q: %w", i, got, room, orNil(err))
 		}
