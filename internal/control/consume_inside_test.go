@@ -68,6 +68,42 @@ func TestProgressWithRecords(t *testing.T) {
 	}
 }
 
+// TestProgressIsNotForgotten: who was told of a record in one turn is told how far that is in a
+// later one, once all that there is to tell has been told, though no record is in that.
+func TestProgressIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	h := testHub(4)
+	w := &watcher{wake: make(chan struct{}, 1)}
+	h.add(w, "records and services", map[selector]struct{}{{kind: laneclient.KindCursors}: {}, {kind: laneclient.KindServices}: {}})
+	h.done(w, portion{next: w.at})
+	const services = 4
+	h.publish(1, testRecord(1, 0, 1))
+	for n := range uint64(services) {
+		it := &item{
+			ref: serviceRef("a"), changed: 2 + n, body: fmt.Appendf(nil, `{"pad":"%s"}`, strings.Repeat("x", turnBytes/2)),
+			sels: []selector{{kind: laneclient.KindServices}},
+		}
+		it.setLine()
+		h.publish(it.changed, newChange(it.changed, it.ref, nil, it))
+	}
+	lines, turns, told := 0, 0, 0
+	for w.state != watchIdle && turns < 10 {
+		p := h.take(w)
+		lines += len(p.lines)
+		turns++
+		if p.tell {
+			told++
+			if lines != 1+services || p.rev != 1+services {
+				t.Errorf("after %d lines it is told that all up to %d was told", lines, p.rev)
+			}
+		}
+		h.done(w, p)
+	}
+	if lines != 1+services || turns < 3 || told != 1 {
+		t.Errorf("%d lines in %d turns, and progress %d times: want it once", lines, turns, told)
+	}
+}
+
 // TestNotesCostNothing: however many notes are written, the history that watches share holds
 // what it held, nobody who waits for news is woken, and who waits for the revision is.
 func TestNotesCostNothing(t *testing.T) {

@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/laneway-dev/laneway/internal/control"
 	"github.com/laneway-dev/laneway/internal/store"
+	"github.com/laneway-dev/laneway/internal/store/mem"
 	"github.com/laneway-dev/laneway/lane/laneclient"
 )
 
@@ -459,6 +462,48 @@ func TestEngineHasOneServer(t *testing.T) {
 	}
 	r.must(http.StatusNoContent, nil, "DELETE", "/v1/sessions/"+b.Name, nil)
 	r.must(http.StatusNoContent, nil, "DELETE", path, nil)
+}
+
+// TestSinceStays: an engine or a member that is written again by its session is there since it
+// was written first; one that another session writes, since then.
+func TestSinceStays(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the true time
+	s := mem.New()
+	t.Cleanup(func() { _ = s.Close() })
+	r := startOver(t, s, control.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	a, b := r.session(`{"ttl":"5m"}`), r.session(`{"ttl":"5m"}`)
+	r.must(http.StatusCreated, nil, "PUT", "/v1/groups/billing", billing)
+	put := func(path, body string, headers ...string) time.Time {
+		t.Helper()
+		var out struct {
+			Since time.Time `json:"since"`
+		}
+		if answered := r.do("PUT", path, body, headers...); answered.status/100 != 2 || json.Unmarshal(answered.body, &out) != nil || out.Since.IsZero() {
+			t.Fatalf("PUT %s: %d %s", path, answered.status, answered.body)
+		}
+		ahead.Add(int64(time.Hour))
+		return out.Since
+	}
+	const nats = `{"scheme":"nats","address":"nats://127.0.0.1:`
+	mine, theirs := []string{laneclient.SessionHeader, a.Name}, []string{laneclient.SessionHeader, b.Name}
+	for _, c := range []struct {
+		path, first, second string
+		headers             []string
+	}{
+		{"/v1/engines/embedded", nats + `1"}`, nats + `2"}`, mine},
+		{"/v1/engines/external", nats + `1"}`, nats + `2"}`, nil},
+		{"/v1/members/billing/m", `{"topics":["orders"]}`, `{"topics":["orders"],"room":"r1"}`, mine},
+	} {
+		first := put(c.path, c.first, c.headers...)
+		if second := put(c.path, c.second, c.headers...); !second.Equal(first) {
+			t.Errorf("%s is there since %s, and when it was written again since %s", c.path, first, second)
+		}
+	}
+	first := put("/v1/members/billing/m", `{"topics":["orders"]}`, mine...)
+	if taken := put("/v1/members/billing/m", `{"topics":["orders"]}`, theirs...); taken.Sub(first) < time.Hour {
+		t.Errorf("a member that another session writes is there since %s, and was before since %s", taken, first)
+	}
 }
 
 // TestNotesAreNotWatched: no watch is told of notes, and reads get past them at once.
