@@ -221,11 +221,15 @@ func TestTailWaitsForMain(t *testing.T) {
 		if got := <-second; got.cached || got.after != tailPatience || len(got.b.Messages) != 1 {
 			t.Errorf("main stands still: %+v", got)
 		}
+		if b, wait, ok := r.tl.have(next-1, "blue", 10); !ok || wait != nil || b.Next != next || len(b.Messages) > 0 {
+			t.Errorf("what main has read has none of it: %+v, %v", b, ok)
+		}
 		// A read of main's that goes on for long keeps the color waiting until its own time is over.
 		next = r.main(next, 10)
 		long := make(chan int64, 1)
 		go func() { long <- r.main(next, 10) }()
 		synctest.Wait()
+		time.Sleep(2 * tailPatience)
 		third := read(300 * time.Millisecond)
 		if got := <-third; !got.cached || got.after != 300*time.Millisecond || len(got.b.Messages) > 0 || got.b.Next != next {
 			t.Errorf("main waits for more: %+v", got)
@@ -234,8 +238,16 @@ func TestTailWaitsForMain(t *testing.T) {
 			t.Errorf("%d colors are waited for still", n)
 		}
 		r.append("red")
-		if <-long; len(r.tl.last) == 0 {
-			t.Error("main has read nothing")
+		next = <-long
+		// Main begins anew elsewhere: who waits is sent away, since what it waits for may not come.
+		fourth := read(time.Second)
+		r.append("red")
+		r.main(1, 2)
+		if got := <-fourth; got.cached || got.after > 0 || len(got.b.Messages) != 1 {
+			t.Errorf("main has begun anew: %+v", got)
+		}
+		if _, ok := r.tl.none(0, "red"); ok {
+			t.Error("told that there is nothing where main has not read")
 		}
 	})
 }
