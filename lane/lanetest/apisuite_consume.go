@@ -711,11 +711,16 @@ func (s *suite) watchRecords() {
 	id := s.newSession("").Name
 	w := s.watchOf(0, []string{"cursors:group=billing"})
 	s.expect(w, "synced")
-	for n := range 10 {
-		done := s.wrote(id, laneclient.CursorName("main", suiteGroup, "orders", n), 0, laneclient.CursorWrite{Record: json.RawMessage(freeRecord)})
-		s.expect(w, fmt.Sprintf("put cursors main/billing/orders/%d", n))
-		if e, err := w.Next(); err != nil || e.Type != laneclient.EventProgress || e.Revision < done.Revision {
-			s.t.Fatalf("after the record at %d comes %+v, %v", done.Revision, e, err)
+	write := func(n int) {
+		s.t.Helper()
+		s.wrote(id, laneclient.CursorName("main", suiteGroup, "orders", n), 0, laneclient.CursorWrite{Record: json.RawMessage(freeRecord)})
+	}
+	write(0)
+	for n := range 20 {
+		put := s.expect(w, fmt.Sprintf("put cursors main/billing/orders/%d", n))
+		write(n + 1)
+		if e, err := w.Next(); err != nil || e.Type != laneclient.EventProgress || e.Revision < put.Revision {
+			s.t.Fatalf("after the record at %d comes %+v, %v", put.Revision, e, err)
 		}
 	}
 }

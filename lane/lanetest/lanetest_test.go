@@ -71,6 +71,29 @@ func TestLaneLife(t *testing.T) {
 	})
 }
 
+// TestChildKeepsItsParent: a lane whose time is up drains once no living lane falls back to it.
+func TestChildKeepsItsParent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := lanetest.NewControl(t)
+		for _, l := range []*laneclient.Lane{
+			{Meta: laneclient.Meta{Name: "green"}, TTL: laneclient.Duration(time.Hour)},
+			{Meta: laneclient.Meta{Name: "mint"}, Parent: "green", TTL: laneclient.Duration(3 * time.Hour)},
+		} {
+			if _, err := laneclient.CreateLane(t.Context(), c.API(), l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		if s := green(t, c).State; s != "creating" {
+			t.Errorf("with a child it is %s", s)
+		}
+		time.Sleep(time.Hour + time.Second)
+		if s := green(t, c).State; s != "draining" {
+			t.Errorf("when its child drains it is %s", s)
+		}
+	})
+}
+
 func TestLeaseRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := lanetest.NewControl(t)

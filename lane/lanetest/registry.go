@@ -132,7 +132,7 @@ func (r *registry) commitAt(rev uint64, mutations ...mutation) {
 		r.compact(r.history[extra].rev)
 	}
 	r.wake()
-	r.plan()
+	r.plan(0)
 }
 
 // compact forgets the history up to rev.
@@ -188,8 +188,8 @@ func (r *registry) livingChild(name string) string {
 }
 
 // plan sets the timer to the next step in the life of a lane, or of what stands for a member
-// that left.
-func (r *registry) plan() {
+// that left, which is not sooner than least from now.
+func (r *registry) plan(least time.Duration) {
 	if r.life != nil {
 		r.life.Stop()
 	}
@@ -206,11 +206,7 @@ func (r *registry) plan() {
 	if next.IsZero() {
 		return
 	}
-	wait := time.Until(next)
-	if wait < 0 {
-		wait = 100 * time.Millisecond // a lane that its child keeps is looked at again
-	}
-	r.life = time.AfterFunc(wait, r.live)
+	r.life = time.AfterFunc(max(least, time.Until(next)), r.live)
 }
 
 // dueOf is when time alone changes an object; zero: never.
@@ -265,7 +261,7 @@ func (r *registry) live() {
 	steps = append(steps, r.allMembers()...)
 	r.commit(steps...)
 	if len(steps) == 0 {
-		r.plan()
+		r.plan(100 * time.Millisecond) // a lane that its child keeps is looked at again
 	}
 }
 
