@@ -21,7 +21,7 @@ import (
 func TestRoomOfEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	for _, room := range []string{"east", "", "west-2.b"} {
-		e, err := Open(t.Context(), Config{Dir: dir, Listen: "127.0.0.1:0", Room: room})
+		e, err := Open(t.Context(), Config{Dir: dir, Listen: "127.0.0.1:0", Room: room, Durability: Fast})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestRoomOfEmbedded(t *testing.T) {
 		_ = e.Close()
 	}
 	t.Run("Suite", func(t *testing.T) {
-		e := open(t, Config{Dir: t.TempDir(), Room: "east"})
+		e := open(t, Config{Dir: t.TempDir(), Room: "east", Durability: Fast})
 		for check, err := range consumetest.CheckEngine(t.Context(), func() (consumetest.Engine, error) { return underTest(e), nil }, "Rooms") {
 			t.Errorf("%s: %v", check, err)
 		}
