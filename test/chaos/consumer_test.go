@@ -100,9 +100,9 @@ func leave(b *book, client *laneclient.Client, engine *jetstream.Engine, consume
 	return errors.Join(err, client.Close(), engine.Close())
 }
 
-// handler takes its time for each message. Nothing fails any more once the group has begun
-// again: the next try of a message is known by its ID, and the engine may have that one from
-// the first time.
+// handler takes its time for each message. Of the topic that was reset nothing fails any more:
+// the next try of a message is known by its ID, and the engine may have that one from the
+// first time.
 func handler(b *book, lc *watched, delay time.Duration) consume.Handler {
 	return func(ctx context.Context, d *consume.Delivery) error {
 		n := b.begun(d)
@@ -110,7 +110,7 @@ func handler(b *book, lc *watched, delay time.Duration) consume.Handler {
 			b.over(lineReturned, n, d)
 			return consume.ErrReturn
 		}
-		if fails(d.Message) && !lc.again.Load() {
+		if fails(d.Message) && (d.Partition.Topic != ordersTopic || !lc.again.Load()) {
 			b.over(lineFailed, n, d)
 			return errors.New("this one fails")
 		}

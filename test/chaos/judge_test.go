@@ -173,6 +173,7 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 	quiet := map[string]bool{} // groups that it knows to be paused, with nothing in hand
 	var begun []entry          // in spite of that
 	var others []entry
+	end := time.Now()
 	err := eachEntry(file, func(e entry) error {
 		switch e.letter {
 		case lineBegun:
@@ -207,7 +208,11 @@ func (c *chaos) judgeBook(v *verdict, ledger *consumetest.Ledger, log map[place]
 			}
 		case lineSettled, lineFailed:
 			h := &handlings[open[e.number()]]
-			h.Settled = e.at
+			if h.Settled = e.at; e.letter == lineFailed {
+				// That is when its next try is stored, of which nobody writes down when: the engine may
+				// be away, or slow.
+				h.Settled = end
+			}
 			if m := log[e.place()]; m != nil && h.Partition == e.place().p {
 				m.settled = true
 			}
