@@ -359,6 +359,9 @@ func (s *suite) cursors() {
 	if noted.Revision != made.Revision || noted.Notes[0].Revision <= made.Revision || noted.Notes[0].Revision != noted.Notes[1].Revision {
 		s.t.Errorf("notes are answered %+v: want the record's revision as it was, %d, and one above it for both", noted, made.Revision)
 	}
+	if _, rev, err := laneclient.ListAll[laneclient.Cursor](s.ctx, s.api, laneclient.ListOptions{Group: suiteGroup}); err != nil || rev < noted.Notes[0].Revision {
+		s.t.Errorf("a list after a note at %d is as of %d, %v", noted.Notes[0].Revision, rev, err)
+	}
 	c, err := laneclient.Get[laneclient.Cursor](s.ctx, s.api, suiteCursor)
 	s.must(err)
 	if !sameJSON(c.Record, record) || c.Revision != made.Revision || c.Name != suiteCursor || c.Engine != "main" || c.Group != suiteGroup || c.Topic != "orders" || c.Partition != 0 {

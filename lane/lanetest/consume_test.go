@@ -282,10 +282,53 @@ func TestAwaitConsumerSaysWhy(t *testing.T) {
 	})
 }
 
+// TestAwaitConsumerLooksAtHolders: a lane's consumers have what is theirs where a session that
+// lives holds it for the lane, in every partition.
+func TestAwaitConsumerLooksAtHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := lanetest.OpenControl(1)
+		defer c.Close()
+		ctx, api := t.Context(), c.API()
+		g := &laneclient.Group{Meta: laneclient.Meta{Name: "billing"}, Engine: "main", Topics: []string{"orders"}, Partitions: map[string]int{"orders": 2}}
+		if _, err := laneclient.Put(ctx, api, g); err != nil {
+			t.Fatal(err)
+		}
+		s, err := laneclient.OpenSession(ctx, api, &laneclient.Session{TTL: laneclient.Duration(laneclient.MaxTTL)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		revs := map[string]uint64{}
+		for _, step := range []struct{ partition, holder, want string }{
+			{"0", `null`, "orders/0 they have nothing"},
+			{"0", `{"session":"` + s.Name + `"}`, "orders/0 they have nothing"}, // for the baseline
+			{"0", `{"session":"nobody","lane":"green"}`, "orders/0 they have nothing"},
+			{"0", `{"session":"` + s.Name + `","lane":"green"}`, "1 of 2 partitions"},
+			{"1", `null`, "orders/1 they have nothing"},
+			{"1", `{"session":"` + s.Name + `","lane":"green"}`, "<nil>"},
+		} {
+			on := laneclient.IfMatch(revs[step.partition])
+			if revs[step.partition] == 0 {
+				on = laneclient.IfNoneMatch()
+			}
+			w := laneclient.CursorWrite{Record: []byte(`{"v":1,"main":{"holder":null},"colors":{"green":{"from":0,"holder":` + step.holder + `}}}`)}
+			var done laneclient.CursorDone
+			err := api.Do(ctx, http.MethodPut, "/v1/cursors/main/billing/orders/"+step.partition, w, &done, on, laneclient.InSession(s.Name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			revs[step.partition] = done.Revision
+			if said := panicOf(func() { c.AwaitConsumer("billing", "orders", "green") }); !strings.Contains(said, step.want) {
+				t.Errorf("partition %s held by %s: it says %q, want %q", step.partition, step.holder, said, step.want)
+			}
+		}
+	})
+}
+
+// panicOf is what f panics with, or <nil>.
 func panicOf(f func()) (said string) {
 	defer func() { said = fmt.Sprint(recover()) }()
 	f()
-	return ""
+	return said
 }
 
 // TestTombstoneEnds: what stands for one that left goes when its time is over, and not before.
