@@ -103,7 +103,7 @@ func TestDecodeName(t *testing.T) {
 
 // TestDrop: nothing of a prefix is left, and nothing of others is touched.
 func TestDrop(t *testing.T) {
-	e := open(t, Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Durability: Fast}) // see [TestServerStats]
+	e := open(t, Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	ensure(t, e, consume.TopicSpec{Name: "orders", Partitions: 1})
 	other := open(t, Config{URL: e.URL(), Prefix: "demo-1"})
 	for _, name := range []string{"orders", "more", "and", "again", "one"} {

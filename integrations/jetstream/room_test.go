@@ -39,7 +39,7 @@ func TestRoomOfEmbedded(t *testing.T) {
 		_ = e.Close()
 	}
 	t.Run("Suite", func(t *testing.T) {
-		e := open(t, Config{Dir: t.TempDir(), Room: "east", Durability: Fast})
+		e := open(t, Config{Dir: t.TempDir(), Room: "east"})
 		for check, err := range consumetest.CheckEngine(t.Context(), func() (consumetest.Engine, error) { return underTest(e), nil }, "Rooms") {
 			t.Errorf("%s: %v", check, err)
 		}

@@ -13,8 +13,6 @@ func TestServerStats(t *testing.T) {
 	checkLeaks(t)
 	began := time.Now()
 	dir := t.TempDir()
-	// With Bounded, the server has a race of its own where a stream's first sync, 50 ms after it was
-	// made, overtakes the making: on a machine that is loaded the detector of races sees it.
 	e := open(t, Config{Dir: dir, Listen: "127.0.0.1:0", Durability: Sync})
 	stats := func() ServerStats {
 		t.Helper()
