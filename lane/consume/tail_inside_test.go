@@ -46,6 +46,13 @@ func (r *tailRig) append(colors ...lane.Name) {
 	r.log = b.Messages
 }
 
+// look gives how far main has read and how many colors are waited for.
+func (r *tailRig) look() (next int64, waiting int) {
+	r.tl.mu.Lock()
+	defer r.tl.mu.Unlock()
+	return r.tl.next, len(r.tl.waiting)
+}
+
 // main reads as main does, and gives where it has come to.
 func (r *tailRig) main(from int64, most int) int64 {
 	r.t.Helper()
@@ -69,8 +76,8 @@ func (r *tailRig) holds(from int64, color lane.Name, b Batch) {
 	for _, m := range b.Messages {
 		got = append(got, m.Offset)
 	}
-	if !slices.Equal(got, want) || b.Next < from || b.Next > r.tl.next {
-		r.t.Fatalf("%q from %d: %d and next %d, the log has %d; main is at %d", color, from, got, b.Next, want, r.tl.next)
+	if main, _ := r.look(); !slices.Equal(got, want) || b.Next < from || b.Next > main {
+		r.t.Fatalf("%q from %d: %d and next %d, the log has %d; main is at %d", color, from, got, b.Next, want, main)
 	}
 }
 
@@ -116,8 +123,8 @@ func TestTailGivesWhatTheLogHas(t *testing.T) {
 					}
 				}
 			}
-			if given == 0 || len(r.tl.waiting) > 0 {
-				t.Errorf("seed %d: nothing was looked at, or %d colors are waited for still", seed, len(r.tl.waiting))
+			if _, waiting := r.look(); given == 0 || waiting > 0 {
+				t.Errorf("seed %d: nothing was looked at, or %d colors are waited for still", seed, waiting)
 			}
 		})
 	}
@@ -234,8 +241,8 @@ func TestTailWaitsForMain(t *testing.T) {
 		if got := <-third; !got.cached || got.after != 300*time.Millisecond || len(got.b.Messages) > 0 || got.b.Next != next {
 			t.Errorf("main waits for more: %+v", got)
 		}
-		if n := len(r.tl.waiting); n > 0 {
-			t.Errorf("%d colors are waited for still", n)
+		if _, waiting := r.look(); waiting > 0 {
+			t.Errorf("%d colors are waited for still", waiting)
 		}
 		r.append("red")
 		next = <-long
