@@ -40,6 +40,7 @@ func (k *checker) recalled(a *actor, rc *consume.Recall) {
 		k.fail("RECALL", "%s asks for what is left of cursor %q of %s: %s", a.name, rc.Cursor, r.p.name(), rc.Why)
 	}
 	r.recalled = true
+	a.owesRecall = slices.DeleteFunc(a.owesRecall, func(id uint64) bool { return id == rc.Run })
 }
 
 // owesRecalls is told that an actor is to hand out nothing any more: it has to ask for all that
@@ -58,7 +59,7 @@ func (k *checker) owesRecalls(a *actor) {
 // recallsDone is told that a Core has done all that follows from an event.
 func (k *checker) recallsDone(a *actor) {
 	for _, id := range a.owesRecall {
-		if r := a.runs[id]; !r.recalled && a.running[cursorAt{r.p.id, r.cursor}] == id {
+		if r := a.runs[id]; a.running[cursorAt{r.p.id, r.cursor}] == id {
 			k.fail("RECALL", "%s hands out nothing, and does not ask for what is left of cursor %q of %s", a.name, r.cursor, r.p.name())
 		}
 	}

@@ -69,11 +69,12 @@ func TestCheckerSeesRecalls(t *testing.T) {
 			h.k.stepped(h.p)
 		}},
 		{name: "a pause that is over by the next picture", run: func(h *history) {
-			h.append("")
+			h.append("", "")
 			run := h.hand(h.p, base, base, 0, false)
 			h.pause(h.p)
 			h.see(h.p)
 			h.recall(run, consume.WhyPaused)
+			h.k.dispatched(h.p, h.now, &consume.Dispatch{Run: run, Message: h.messages[1], Reason: lane.ReasonPlain})
 			h.k.stepped(h.p)
 		}},
 		{name: "a pause, and nothing is asked for", rule: "RECALL", what: "hands out nothing", run: func(h *history) {
