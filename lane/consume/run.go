@@ -513,11 +513,15 @@ func (c *Core) bury(r *run, m *Message, why BuryReason) {
 }
 
 // follow is the message that goes on to a retry or dead-letter topic for this one: with its
-// color, where it came from first, and an ID that a copy shares.
+// color, where it came from first, and an ID that a copy shares. What comes again by a reset is
+// no copy: it has its tries anew.
 func (m *Message) follow(c *Core, r *run) *Message {
 	next := *m
 	next.Offset, next.Delay = 0, 0
 	next.ID = fmt.Sprintf("%s/%s/%d/%d", c.cfg.Group, m.Partition, m.Offset, m.Attempt)
+	if reset := r.p.record.Reset; reset != "" {
+		next.ID += "/" + reset
+	}
 	origin := Origin{Partition: m.Partition, Offset: m.Offset}
 	if m.Origin != nil {
 		origin = *m.Origin

@@ -101,8 +101,8 @@ func leave(b *book, client *laneclient.Client, engine *jetstream.Engine, consume
 }
 
 // handler takes its time for each message. Of the topic that was reset nothing fails any more:
-// the next try of a message is known by its ID, and the engine may have that one from the
-// first time.
+// what comes again has its tries anew, and the judge knows tries by where they began and by their
+// number.
 func handler(b *book, lc *watched, delay time.Duration) consume.Handler {
 	return func(ctx context.Context, d *consume.Delivery) error {
 		n := b.begun(d)
