@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +19,7 @@ type pending struct {
 	ms    []*nats.Msg
 	bytes int
 	done  chan error
+	gone  bool // nobody waits for it any more; guarded by Engine.mu
 }
 
 // committer is one way of committing what appends of a stream want.
@@ -28,7 +30,10 @@ type committer struct {
 }
 
 // commit has parts committed in the stream's next batch. A commit costs the same for one message
-// and for five hundred: what is appended while one runs waits for the next.
+// and for five hundred: what is appended while one runs waits for the next. What nobody waits for
+// any more, and was not sent, is dropped: whoever appends it again, as is his right, would find the
+// server busy with his own last try, and would have it there twice, were that committed so late
+// that the server has forgotten its ID.
 func (e *Engine) commit(ctx context.Context, l log, by committer, parts []*pending) error {
 	key := by.kind + l.stream
 	e.mu.Lock()
@@ -43,13 +48,20 @@ func (e *Engine) commit(ctx context.Context, l log, by committer, parts []*pendi
 		e.wg.Go(func() { e.commitAll(context.WithoutCancel(ctx), l, by) })
 	}
 	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, p := range parts {
+			p.gone = true
+		}
+	}()
 	for _, p := range parts {
 		select {
 		case err := <-p.done:
 			if err != nil {
 				return err
 			}
-		case <-ctx.Done(): // it may be committed all the same
+		case <-ctx.Done(): // it may be under way
 			return ctx.Err()
 		}
 	}
@@ -83,7 +95,7 @@ func (e *Engine) commitAll(ctx context.Context, l log, by committer) {
 			}
 		}
 		e.mu.Lock()
-		waiting := e.commits[key]
+		waiting := slices.DeleteFunc(e.commits[key], func(p *pending) bool { return p.gone })
 		if len(waiting) == 0 {
 			delete(e.commits, key)
 			e.mu.Unlock()

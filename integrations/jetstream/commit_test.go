@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -52,6 +54,64 @@ func TestGroupCommit(t *testing.T) {
 	}
 	if len(sizes) != 2 || sizes[""] != 0 {
 		t.Errorf("commits by size: %v, want one of %d and one of %d", sizes, maxCommit, appends*each-maxCommit)
+	}
+}
+
+// TestNobodyWaits: what waits for a commit goes with its caller, so that it cannot come to the log
+// long after its ID is forgotten.
+func TestNobodyWaits(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir()})
+	batches, next := make(chan []string), make(chan struct{})
+	by := committer{some: func(_ context.Context, _ log, batch []*pending) {
+		var names []string
+		for _, p := range batch {
+			names = append(names, p.ms[0].Subject)
+		}
+		batches <- names
+		<-next
+		for _, p := range batch {
+			p.done <- nil
+		}
+	}}
+	l := log{stream: "s"}
+	errs := make(chan error, 4)
+	commit := func(ctx context.Context, names ...string) {
+		var parts []*pending
+		for _, name := range names {
+			parts = append(parts, &pending{ms: []*nats.Msg{{Subject: name}}, done: make(chan error, 1)})
+		}
+		go func() { errs <- e.commit(ctx, l, by, parts) }()
+	}
+	wait := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " wait"), func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.commits[l.stream]) == n
+		})
+	}
+	commit(t.Context(), "a")
+	if got := <-batches; fmt.Sprint(got) != "[a]" {
+		t.Fatalf("commits %v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	commit(ctx, "b", "c")
+	wait(2)
+	commit(t.Context(), "d")
+	wait(3)
+	cancel()
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Fatalf("who waits no longer is told %v", err)
+	}
+	next <- struct{}{}
+	if got := <-batches; fmt.Sprint(got) != "[d]" {
+		t.Errorf("commits %v, want what somebody waits for", got)
+	}
+	next <- struct{}{}
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -43,10 +43,30 @@ func (e *Engine) appendDelayed(ctx context.Context, l log, ms []*nats.Msg) error
 	return e.commit(ctx, l, committer{kind: "delayed ", gather: delayedGather, some: e.commitDelayed}, parts)
 }
 
-// commitDelayed commits delayed messages together, but for those whose mark is there.
+// commitDelayed commits delayed messages together, but for those whose mark is there. Of two of one
+// ID the second finds the mark of the first.
 func (e *Engine) commitDelayed(ctx context.Context, l log, batch []*pending) {
 	ctx, cancel := e.within(ctx, e.cfg.RequestTimeout)
 	defer cancel()
+	for len(batch) > 0 {
+		var now, later []*pending
+		marks := map[string]bool{}
+		for _, p := range batch {
+			mark := p.ms[0].Subject
+			if marks[mark] {
+				later = append(later, p)
+				continue
+			}
+			marks[mark] = true
+			now = append(now, p)
+		}
+		e.commitMarked(ctx, l, now)
+		batch = later
+	}
+}
+
+// commitMarked commits delayed messages of different IDs.
+func (e *Engine) commitMarked(ctx context.Context, l log, batch []*pending) {
 	err := e.commitBatch(ctx, l, messagesOf(batch))
 	if !marked(err) {
 		for _, p := range batch {
@@ -66,12 +86,12 @@ func (e *Engine) commitDelayed(ctx context.Context, l log, batch []*pending) {
 	switch {
 	case len(rest) == 0:
 	case len(rest) < len(batch):
-		e.commitDelayed(ctx, l, rest)
+		e.commitMarked(ctx, l, rest)
 	case len(batch) == 1:
 		rest[0].done <- errMark
-	default: // two of one ID are among them, or somebody else's is under way
+	default: // somebody else's of an ID of these is under way
 		for _, p := range rest {
-			e.commitDelayed(ctx, l, []*pending{p})
+			e.commitMarked(ctx, l, []*pending{p})
 		}
 	}
 }
