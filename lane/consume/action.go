@@ -61,6 +61,12 @@ type Recall struct {
 	Why    Why
 }
 
+// Why a [Recall] is asked for where no cursor is given up.
+const (
+	WhyPaused Why = "paused"        // the group hands nothing out
+	WhyHold   Why = "registry-lost" // nor does one that holds still without the registry
+)
+
 // Requeue asks the caller to append the message to the group's retry topic, to be given out after its delay,
 // and tell of it by [Settled] once it is stored. It carries its color, attempts, error and
 // origin, and an ID by which a copy is known.

@@ -77,10 +77,6 @@ const (
 	WhyNewGroup    Why = "new-group"           // create: from the group's start
 	WhyNewPart     Why = "new-partition"       // create: from the first offset
 	WhyStrictEnded Why = "strict-lane-is-over" // take: what is left goes to the dead-letter topic
-
-	// Reasons of a [Recall] beside those of the release that it comes before.
-	WhyPaused Why = "paused"        // the group hands nothing out
-	WhyHold   Why = "registry-lost" // nor does one that holds still without the registry
 )
 
 // Move is one move of a write.
