@@ -93,12 +93,6 @@ func newSelection(some map[selector]struct{}) selection {
 	return s
 }
 
-// cursors reports whether it selects any cursors.
-func (s selection) cursors() bool {
-	_, some := s.whole[laneclient.KindCursors]
-	return some
-}
-
 // selects reports whether it has one of the selectors of an object of that kind.
 func (s selection) selects(k laneclient.Kind, sels []selector) bool {
 	if whole, there := s.whole[k]; !there || whole {

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -57,7 +56,7 @@ func TestUnreadWatchCostsNothing(t *testing.T) {
 		p := h.take(reads)
 		lines += len(p.lines)
 		h.done(reads, p)
-		if woken(stuck) || h.turns.next() != nil || len(h.history) > maxHistory {
+		if woken(stuck) || len(h.turns.line) > h.turns.head || len(h.history) > maxHistory {
 			t.Fatal("a change costs something for a watch that does not read")
 		}
 	}
@@ -157,45 +156,6 @@ func TestTurns(t *testing.T) {
 	}
 	if h.turns.running != 0 || len(h.groups)+len(h.bySelect)+len(h.watchers)+h.selects != 0 {
 		t.Errorf("something is left of watches that went: %+v", h)
-	}
-}
-
-// TestTurnsOfCursors: those that read cursors do not stand behind all others, nor these
-// behind those that read cursors.
-func TestTurnsOfCursors(t *testing.T) {
-	t.Parallel()
-	h := testHub(1)
-	var many, few []*watcher
-	for range 6 {
-		w := testWatch(h, selector{kind: laneclient.KindServices})
-		many = append(many, w)
-		h.done(w, portion{next: w.at})
-	}
-	cursors := selector{laneclient.KindCursors, "group", "g"}
-	for range 3 {
-		w := testWatch(h, cursors)
-		few = append(few, w)
-		h.done(w, portion{next: w.at})
-	}
-	h.publish(1, testChange(1, "a"))
-	it := &item{ref: ref{kind: laneclient.KindCursors, name: "main/g/t/0"}, changed: 2, body: []byte(`{}`), sels: []selector{cursors}}
-	it.setLine()
-	h.publish(2, newChange(2, it.ref, nil, it))
-	order := ""
-	for range len(few) + len(many) {
-		for n, w := range slices.Concat(few, many) {
-			if woken(w) {
-				h.done(w, h.take(w))
-				order += string("co"[min(n/len(few), 1)])
-				break
-			}
-		}
-	}
-	if order != "ocococooo" {
-		t.Errorf("turns of watches that read cursors and of others: %s", order)
-	}
-	if h.turns.next() != nil || h.turns.running != 0 {
-		t.Error("some still wait")
 	}
 }
 

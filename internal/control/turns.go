@@ -40,19 +40,12 @@ const (
 // Where that does not suffice and views get old, or where there is but one, they take
 // all, with breaks: then requests slow down, until watches are level with them. And all
 // have so many turns in a second and no more: changes that come fast go out together.
-//
-// Watches that read cursors have a line of their own, and both lines go by turns while
-// both have somebody in them. A hand-over is several writes, each of which waits until the
-// one before has been read; they are not to stand behind the thousands that are told of
-// the one instance whose start it is that moves the cursors. Nor are those to wait for long
-// where cursors move without an end.
 type turns struct {
 	few, many int // that write at once, and while some wait for long
 	all       int // that take all processors
 	running   int
-	cursors   line      // watches that read cursors
-	others    line      // all others
-	last      *line     // which had a turn last, nil or one of both
+	line      []*watcher // those that wait, from head on
+	head      int
 	begun     time.Time // since when they write without a break
 	onBreak   bool
 	rest      func(time.Duration) // has resume called after a break; nil: there is none
@@ -66,66 +59,24 @@ func newTurns() turns {
 	return turns{few: max(1, cpus/2), many: 2 * cpus, all: cpus, left: turnsBurst, rate: float64(turnsRate * cpus)}
 }
 
-// line is watches that wait, from head on.
-type line struct {
-	list []*watcher
-	head int
-}
-
-func (l *line) empty() bool { return l.head == len(l.list) }
-
-// late reports whether the first has waited for long.
-func (l *line) late() bool { return !l.empty() && time.Since(l.list[l.head].queued) >= lateTurn }
-
-func (l *line) pop() *watcher {
-	w := l.list[l.head]
-	l.list[l.head] = nil
-	l.head++
-	switch n := len(l.list); {
-	case l.head == n:
-		l.list, l.head = l.list[:0], 0
-	case l.head > n/2: // what is left moves up, at most as much as has gone
-		left := copy(l.list, l.list[l.head:])
-		clear(l.list[left:])
-		l.list, l.head = l.list[:left], 0
-	}
-	return w
-}
-
-// next is the line whose turn it is; nil: nobody waits.
-func (t *turns) next() *line {
-	switch {
-	case t.cursors.empty() && t.others.empty():
-		return nil
-	case t.others.empty(), !t.cursors.empty() && t.last != &t.cursors:
-		return &t.cursors
-	}
-	return &t.others
-}
-
-func (t *turns) late() bool { return t.cursors.late() || t.others.late() }
-
 // queue lines a watch up.
 func (t *turns) queue(w *watcher) {
 	w.state, w.queued = watchQueue, time.Now()
 	if t.running == 0 && !t.onBreak {
 		t.begun = w.queued
 	}
-	l := &t.others
-	if w.group.selected.cursors() {
-		l = &t.cursors
-	}
-	l.list = append(l.list, w)
+	t.line = append(t.line, w)
 	t.fill()
 }
 
 // fill gives turns to those that wait, as far as there are any.
 func (t *turns) fill() {
-	for l := t.next(); l != nil; l = t.next() {
+	for t.head < len(t.line) {
 		if t.onBreak {
 			return
 		}
-		if t.running >= t.few && (t.running >= t.many || !t.late()) {
+		next := t.line[t.head]
+		if t.running >= t.few && (t.running >= t.many || time.Since(next.queued) < lateTurn) {
 			return
 		}
 		if wait := t.due(); wait > 0 {
@@ -134,8 +85,8 @@ func (t *turns) fill() {
 			}
 			return
 		}
-		next := l.pop()
-		t.last = l
+		t.line[t.head] = nil
+		t.head++
 		if next.state == watchQueue { // else it is gone
 			t.left--
 			t.running++
@@ -146,6 +97,7 @@ func (t *turns) fill() {
 			}
 		}
 	}
+	t.line, t.head = t.line[:0], 0
 }
 
 // due is how long it takes until there are turns to be had; 0: there are.
@@ -167,7 +119,7 @@ func (t *turns) release(w *watcher) {
 		return
 	}
 	w.onTurn = false
-	if t.rest != nil && t.running >= t.all && t.next() != nil && time.Since(t.begun) > turnsTime {
+	if t.rest != nil && t.running >= t.all && t.head < len(t.line) && time.Since(t.begun) > turnsTime {
 		t.onBreak = true
 	}
 	t.running--
@@ -175,6 +127,11 @@ func (t *turns) release(w *watcher) {
 		t.rest(max(breakTime, t.due()))
 	}
 	t.fill()
+	if t.head > len(t.line)/2 { // what is left moves up, at most as much as has gone
+		n := copy(t.line, t.line[t.head:])
+		clear(t.line[n:])
+		t.line, t.head = t.line[:n], 0
+	}
 }
 
 // resume ends a break.
