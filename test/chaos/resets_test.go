@@ -37,8 +37,8 @@ func anew(at place) place {
 	return at
 }
 
-// beginAgain resets a group to where some of its messages are settled and others are not, and
-// kills consumers while it does so. The group is paused meanwhile, so that it can be told from
+// beginAgain resets a group behind which nothing is left, and kills consumers while it does so.
+// The group is paused meanwhile, so that it can be told from
 // outside what was handed out before and what afterwards.
 func (c *chaos) beginAgain() {
 	c.t.Helper()
