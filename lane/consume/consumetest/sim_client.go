@@ -197,6 +197,7 @@ func (cl *client) raw(e consume.Event) {
 	}
 	w.check.stepped(cl.by)
 	w.check.movesTold(cl.by)
+	cl.nudge()
 }
 
 // do does what a Core asks for.

@@ -120,3 +120,33 @@ func (w *world) revive(cl *client, b *consume.Bury) time.Duration {
 	})
 	return p.net.between(time.Second, 3*time.Second)
 }
+
+// nudges is of how many steps one is followed by a nudge.
+const nudges = 5
+
+// nudge tells a Core again of the picture that it has, now and then. What it does then it could have done
+// before: it was asleep, and something else would have woken it some time later.
+func (cl *client) nudge() {
+	w := cl.p.w
+	if cl.by.view == nil || cl.stopped || w.result.Coverage.Steps%nudges > 0 {
+		return
+	}
+	for _, a := range cl.core.Step(&consume.Viewed{View: cl.by.view}) {
+		if urgent(a) {
+			w.check.fail("WAKE", "%s, told of nothing new, does at last: %s", cl.by.name, describeAction(a))
+			return
+		}
+		cl.do(a)
+	}
+}
+
+// urgent reports whether an action may not wait for the next note or picture: merges may, and timers.
+func urgent(a consume.Action) bool {
+	switch a := a.(type) {
+	case *consume.Arm, *consume.Disarm:
+		return false
+	case *consume.Propose:
+		return slices.ContainsFunc(a.Moves, func(m consume.Move) bool { return m.Kind != consume.Merge })
+	}
+	return true
+}
