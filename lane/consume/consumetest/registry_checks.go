@@ -319,6 +319,11 @@ func checkUpdates(ctx context.Context, r Registry) error {
 		return err
 	}
 	pictures := []*picture{a.watch(ctx), b.watch(ctx)}
+	for _, p := range pictures { // a registry that is quick has done all before a watch that is slow has begun
+		if err := p.await(ctx, "a first view", func() bool { return p.view != nil }); err != nil {
+			return err
+		}
+	}
 	errs := make(chan error, 2)
 	var wg sync.WaitGroup
 	for i, p := range []*entrant{a, b} {
