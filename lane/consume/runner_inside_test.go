@@ -25,8 +25,8 @@ func TestRunnerTimers(t *testing.T) {
 			}},
 		}
 		timer := Timer{Kind: TimerStall, Partition: Partition{Topic: "orders"}}
-		pass := func(d time.Duration) (ran int) {
-			time.Sleep(d)
+		after := func(d time.Duration) (ran int) {
+			pass(d)
 			synctest.Wait()
 			for _, in := range r.box.take() {
 				ran++
@@ -36,26 +36,26 @@ func TestRunnerTimers(t *testing.T) {
 		}
 		r.arm(timer, time.Second)
 		r.arm(timer, 3*time.Second)
-		if ran := pass(2 * time.Second); ran > 0 || fired > 0 {
+		if ran := after(2 * time.Second); ran > 0 || fired > 0 {
 			t.Errorf("armed anew: %d have run out, %d are told", ran, fired)
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		r.arm(timer, 3*time.Second) // it has run out
-		if pass(time.Second); fired > 0 {
+		if after(time.Second); fired > 0 {
 			t.Error("told of one that was armed anew meanwhile")
 		}
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		r.act(&Disarm{timer})
-		if pass(time.Second); fired > 0 {
+		if after(time.Second); fired > 0 {
 			t.Error("told of one that was disarmed meanwhile")
 		}
 		r.arm(timer, time.Second)
-		if pass(2 * time.Second); fired != 1 || len(r.timers) > 0 {
+		if after(2 * time.Second); fired != 1 || len(r.timers) > 0 {
 			t.Errorf("told of %d, want one; %d are armed", fired, len(r.timers))
 		}
 		r.arm(timer, time.Second)
 		r.act(&Disarm{timer})
-		if ran := pass(2 * time.Second); ran > 0 || len(r.timers) > 0 {
+		if ran := after(2 * time.Second); ran > 0 || len(r.timers) > 0 {
 			t.Errorf("disarmed: %d have run out, %d are armed", ran, len(r.timers))
 		}
 	})

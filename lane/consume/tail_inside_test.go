@@ -104,7 +104,7 @@ func TestTailGivesWhatTheLogHas(t *testing.T) {
 						next = r.main(random.Int64N(int64(n)), 1+random.IntN(6))
 					}
 				case 4:
-					time.Sleep(time.Duration(random.IntN(80)) * time.Millisecond)
+					pass(time.Duration(random.IntN(80)) * time.Millisecond)
 				default:
 					color := colors[1+random.IntN(3)]
 					from := random.Int64N(int64(len(r.log)) + 2)
@@ -213,7 +213,7 @@ func TestTailWaitsForMain(t *testing.T) {
 			return out
 		}
 		first := read(time.Second)
-		time.Sleep(tailPatience / 2)
+		pass(tailPatience / 2)
 		r.append("red")
 		at := next
 		next = r.main(next, 10)
@@ -223,7 +223,7 @@ func TestTailWaitsForMain(t *testing.T) {
 		}
 		// Main reads nothing: the color looks by itself, and is not held up.
 		second := read(time.Second)
-		time.Sleep(tailPatience / 2)
+		pass(tailPatience / 2)
 		r.append("red")
 		if got := <-second; got.cached || got.after != tailPatience || len(got.b.Messages) != 1 {
 			t.Errorf("main stands still: %+v", got)
@@ -236,7 +236,7 @@ func TestTailWaitsForMain(t *testing.T) {
 		long := make(chan int64, 1)
 		go func() { long <- r.main(next, 10) }()
 		synctest.Wait()
-		time.Sleep(2 * tailPatience)
+		pass(2 * tailPatience)
 		third := read(300 * time.Millisecond)
 		if got := <-third; !got.cached || got.after != 300*time.Millisecond || len(got.b.Messages) > 0 || got.b.Next != next {
 			t.Errorf("main waits for more: %+v", got)

@@ -73,7 +73,7 @@ func TestWorkerForgets(t *testing.T) {
 			if b.add(1); b.begun() != 1 {
 				t.Fatalf("%d. time: a handler has begun with what comes again, or with what is behind it", n)
 			}
-			time.Sleep(returnWait(n + 1))
+			pass(returnWait(n + 1))
 		}
 		b.say <- ErrReturn
 		b.returned()
@@ -86,7 +86,7 @@ func TestWorkerForgets(t *testing.T) {
 		if len(b.w.came) > 0 || len(b.w.later) > 0 || len(b.w.held) > 0 {
 			t.Errorf("remembered are %v, %v, %v", b.w.came, b.w.later, b.w.held)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if n := b.begun(); n > 0 {
 			t.Errorf("a handler has begun with %d that were given back", n)
 		}
@@ -122,7 +122,7 @@ func TestWorkerStops(t *testing.T) {
 			t.Error("the handler's context goes on")
 		}
 		b.say <- nil
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if n := b.begun(); n > 0 {
 			t.Errorf("a handler has begun with %d that were forgotten", n)
 		}

@@ -121,14 +121,14 @@ func (w *works) until(what string, holds func() bool) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within a minute: %s", what)
 		}
-		time.Sleep(50 * time.Millisecond) // of the bubble's time
+		pass(50 * time.Millisecond)
 	}
 }
 
 // had is how many messages each was handed, once each of them was handed out once.
 func (w *works) had() map[string]int {
 	w.t.Helper()
-	time.Sleep(10 * time.Second) // what should not come has had the time to
+	pass(10 * time.Second) // what should not come has had the time to
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	by := map[string]int{}
@@ -183,14 +183,18 @@ func TestConsumeThroughFaults(t *testing.T) {
 		w.AddLane("green")
 		hold := consume.WithOnLoss(consume.LossHold)
 		base, green := w.start("base", "", hold), w.start("green", "green", hold)
-		time.Sleep(time.Second) // what they are to be answered has come
+		synctest.Wait() // what they are to be answered has come
 		w.Stop()
 		w.send(base, "green")
 		w.Start()
 		w.send(base, "green")
 		w.want("green:20")
+		lost, _ := base.lc.Session()
 		w.KillSessions()
-		time.Sleep(10 * time.Second)
+		w.until("the baseline's process to have another session", func() bool {
+			id, lasts := base.lc.Session()
+			return id != lost && lasts > 0
+		})
 		w.send(base, "")
 		w.AwaitConsumer("billing", "orders", "green")
 		w.send(base, "green")
@@ -232,7 +236,7 @@ func TestPauseAndReset(t *testing.T) {
 		if g, err = laneclient.Put(t.Context(), w.API(), g); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		synctest.Wait() // it has been told
 		err = base.producer.Send(t.Context(), consume.Outgoing{Topic: "orders", Value: []byte("late")})
 		if err != nil {
 			t.Fatal(err)
@@ -351,11 +355,11 @@ func TestTombstoneEnds(t *testing.T) {
 		if err := api.Do(ctx, http.MethodDelete, "/v1/members/billing/a?grace="+grace.String(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(grace - time.Millisecond)
+		pass(grace - time.Millisecond)
 		if m, err := laneclient.Get[laneclient.Member](ctx, api, "billing/a"); err != nil || m.Session != "" {
 			t.Errorf("before its time is over it is %+v, %v", m, err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		pass(2 * time.Millisecond)
 		synctest.Wait()
 		if _, err := laneclient.Get[laneclient.Member](ctx, api, "billing/a"); !laneclient.IsNotFound(err) {
 			t.Errorf("when its time is over it is still there: %v", err)
