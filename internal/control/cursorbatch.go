@@ -165,7 +165,7 @@ func joined(writes []batchWrite) (all []*joint) {
 // add takes a write in, unless it does not fit.
 func (j *joint) add(w batchWrite, txn store.Txn) bool {
 	t := &j.txn
-	size := sizeOf(txn)
+	size := txn.Size()
 	if len(j.writes) > 0 {
 		reads := len(t.Read) + len(txn.Read)
 		if len(j.writes) == joinedWrites || j.names[w.name] || j.size+size > store.MaxTxnBytes ||
@@ -183,19 +183,6 @@ func (j *joint) add(w batchWrite, txn store.Txn) bool {
 	}
 	t.Ops, t.Read = append(t.Ops, txn.Ops...), append(t.Read, txn.Read...)
 	return true
-}
-
-func sizeOf(t store.Txn) (size int) {
-	for _, compare := range t.If {
-		size += len(compare.Key)
-	}
-	for _, op := range t.Ops {
-		size += len(op.Key) + len(op.Value)
-	}
-	for _, key := range t.Read {
-		size += len(key)
-	}
-	return size
 }
 
 // writeJoint carries out several writes in one transaction. It reports false where it has

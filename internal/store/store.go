@@ -132,21 +132,18 @@ func (t Txn) Check() error {
 	if len(t.If)+len(t.Read) > MaxTxnOps || len(t.Ops)+len(t.ReadOnly()) > MaxTxnOps {
 		return fmt.Errorf("%w: %d comparisons, %d operations, %d reads, at most %d", ErrTooLarge, len(t.If), len(t.Ops), len(t.Read), MaxTxnOps)
 	}
-	size := 0
 	for _, key := range t.Read {
-		if size += len(key); key == "" {
+		if key == "" {
 			return errEmptyKey
 		}
 	}
 	for _, c := range t.If {
-		size += len(c.Key)
 		if c.Key == "" {
 			return errEmptyKey
 		}
 	}
 	seen := make(map[string]struct{}, len(t.Ops))
 	for _, op := range t.Ops {
-		size += len(op.Key) + len(op.Value)
 		if op.Key == "" {
 			return errEmptyKey
 		}
@@ -155,10 +152,24 @@ func (t Txn) Check() error {
 		}
 		seen[op.Key] = struct{}{}
 	}
-	if size > MaxTxnBytes {
+	if size := t.Size(); size > MaxTxnBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, MaxTxnBytes)
 	}
 	return nil
+}
+
+// Size is the bytes of all keys and values of t, of which [MaxTxnBytes] is the limit.
+func (t Txn) Size() (size int) {
+	for _, c := range t.If {
+		size += len(c.Key)
+	}
+	for _, op := range t.Ops {
+		size += len(op.Key) + len(op.Value)
+	}
+	for _, key := range t.Read {
+		size += len(key)
+	}
+	return size
 }
 
 var (
