@@ -335,7 +335,7 @@ func presentItem(k *kind, r ref, kv store.KV, v view) (*item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stored %s %s: %w", r.kind, r.name, err)
 	}
-	m := metaOf(obj)
+	m := laneclient.MetaOf(obj)
 	m.Revision = kv.ModRevision
 	switch o := obj.(type) {
 	case *laneclient.Lane:

@@ -108,42 +108,13 @@ func isPlainName(name string) bool { return lane.CheckInstance(name) == nil }
 
 func (k *kind) newObject() any { return reflect.New(k.typ).Interface() }
 
-// metaOf is the part that all objects have.
-func metaOf(obj any) *laneclient.Meta {
-	switch o := obj.(type) {
-	case *laneclient.Lane:
-		return &o.Meta
-	case *laneclient.Service:
-		return &o.Meta
-	case *laneclient.Instance:
-		return &o.Meta
-	case *laneclient.Route:
-		return &o.Meta
-	case *laneclient.Rule:
-		return &o.Meta
-	case *laneclient.Session:
-		return &o.Meta
-	case *laneclient.Engine:
-		return &o.Meta
-	case *laneclient.Topic:
-		return &o.Meta
-	case *laneclient.Group:
-		return &o.Meta
-	case *laneclient.Member:
-		return &o.Meta
-	case *laneclient.Cursor:
-		return &o.Meta
-	}
-	panic(fmt.Sprintf("control: %T is no object", obj)) // a kind was added without its case
-}
-
 // encode is the form in which an object is stored: without what is derived when it
 // is shown, and with the fields of a newer version that stored has.
 func (k *kind) encode(obj any, stored []byte) ([]byte, error) {
 	c := reflect.New(k.typ)
 	c.Elem().Set(reflect.ValueOf(obj).Elem())
 	bare := c.Interface()
-	metaOf(bare).Revision = 0
+	laneclient.MetaOf(bare).Revision = 0
 	switch o := bare.(type) {
 	case *laneclient.Lane:
 		o.LastUse = zeroTime()

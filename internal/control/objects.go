@@ -467,7 +467,7 @@ func readObject(w http.ResponseWriter, r *http.Request, k *kind, name string) (a
 		return nil, err
 	}
 	f := &faults{}
-	m := metaOf(obj)
+	m := laneclient.MetaOf(obj)
 	if name != "" {
 		if m.Name != "" && m.Name != name {
 			f.add("name", "is %q, but the path says %q: make them equal, or leave it out", clip(m.Name), name)

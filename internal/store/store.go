@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -132,15 +133,8 @@ func (t Txn) Check() error {
 	if len(t.If)+len(t.Read) > MaxTxnOps || len(t.Ops)+len(t.ReadOnly()) > MaxTxnOps {
 		return fmt.Errorf("%w: %d comparisons, %d operations, %d reads, at most %d", ErrTooLarge, len(t.If), len(t.Ops), len(t.Read), MaxTxnOps)
 	}
-	for _, key := range t.Read {
-		if key == "" {
-			return errEmptyKey
-		}
-	}
-	for _, c := range t.If {
-		if c.Key == "" {
-			return errEmptyKey
-		}
+	if slices.Contains(t.Read, "") || slices.ContainsFunc(t.If, func(c Compare) bool { return c.Key == "" }) {
+		return errEmptyKey
 	}
 	seen := make(map[string]struct{}, len(t.Ops))
 	for _, op := range t.Ops {

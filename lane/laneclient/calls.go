@@ -76,30 +76,14 @@ func PathOf(kind Kind, name string) string {
 // "order/order-7f" for an instance, "billing/billing-7f" for a member.
 func FullName[T Object](obj *T) string {
 	switch o := any(obj).(type) {
-	case *Lane:
-		return o.Name
-	case *Service:
-		return o.Name
 	case *Instance:
 		return o.Service + "/" + o.Name
-	case *Route:
-		return o.Name
-	case *Rule:
-		return o.Name
-	case *Session:
-		return o.Name
-	case *Topic:
-		return o.Name
-	case *Engine:
-		return o.Name
-	case *Group:
-		return o.Name
 	case *Member:
 		return o.Group + "/" + o.Name
 	case *Cursor:
 		return CursorName(o.Engine, o.Group, o.Topic, o.Partition)
 	}
-	return ""
+	return MetaOf(obj).Name
 }
 
 // Get reads one object. One that does not exist is a [*Problem] with status 404, see

@@ -370,3 +370,22 @@ func BenchmarkUsed(b *testing.B) {
 		}
 	})
 }
+
+// TestMetaOf: every kind of object has its part, and what is none is a mistake of the caller's.
+func TestMetaOf(t *testing.T) {
+	t.Parallel()
+	for _, obj := range []any{
+		&Lane{}, &Service{}, &Instance{}, &Route{}, &Rule{}, &Session{}, &Engine{}, &Topic{}, &Group{}, &Member{}, &Cursor{},
+	} {
+		MetaOf(obj).Name = "a"
+		if m := reflect.ValueOf(obj).Elem().FieldByName("Name"); m.String() != "a" {
+			t.Errorf("%T: its name is %q", obj, m)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("what is no object has one, too")
+		}
+	}()
+	MetaOf(new(int))
+}

@@ -44,6 +44,18 @@ type Meta struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
+func (m *Meta) objectMeta() *Meta { return m }
+
+// MetaOf is the part that all objects have, for code that knows no kind. It panics where obj is
+// no pointer to an [Object].
+func MetaOf(obj any) *Meta {
+	o, ok := obj.(interface{ objectMeta() *Meta })
+	if !ok {
+		panic(fmt.Sprintf("laneclient: %T is no object", obj))
+	}
+	return o.objectMeta()
+}
+
 // DefaultLaneTTL is the TTL of a lane that names none.
 const DefaultLaneTTL = 72 * time.Hour
 

@@ -265,10 +265,10 @@ func (r *Replica) put(k kind) handler {
 			return err
 		}
 		name := req.PathValue("name")
-		if m := metaOf(obj); m.Name != "" && m.Name != name {
+		if m := laneclient.MetaOf(obj); m.Name != "" && m.Name != name {
 			return invalid("name", "is %q, but the path says %q", m.Name, name)
 		}
-		metaOf(obj).Name = name
+		laneclient.MetaOf(obj).Name = name
 		r.reg.mu.Lock()
 		defer r.reg.mu.Unlock()
 		old := r.reg.objects[at]

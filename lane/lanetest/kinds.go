@@ -108,35 +108,6 @@ func checkCursorName(name string) error {
 	return errors.Join(checkEngineName(engine), checkGroupName(group), checkTopicName(topic))
 }
 
-// metaOf is the part that all objects have.
-func metaOf(obj any) *laneclient.Meta {
-	switch o := obj.(type) {
-	case *laneclient.Lane:
-		return &o.Meta
-	case *laneclient.Service:
-		return &o.Meta
-	case *laneclient.Instance:
-		return &o.Meta
-	case *laneclient.Route:
-		return &o.Meta
-	case *laneclient.Rule:
-		return &o.Meta
-	case *laneclient.Session:
-		return &o.Meta
-	case *laneclient.Engine:
-		return &o.Meta
-	case *laneclient.Topic:
-		return &o.Meta
-	case *laneclient.Group:
-		return &o.Meta
-	case *laneclient.Member:
-		return &o.Meta
-	case *laneclient.Cursor:
-		return &o.Meta
-	}
-	panic("lanetest: not an object")
-}
-
 // fieldsOf are the values of the fields by which objects like this one are selected.
 func fieldsOf(obj any) map[string][]string {
 	one := func(value string) []string { return []string{value} }

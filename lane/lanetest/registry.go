@@ -123,7 +123,7 @@ func (r *registry) commitAt(rev uint64, mutations ...mutation) {
 			r.history = append(r.history, record{ref: m.ref, rev: r.rev, before: before})
 			continue
 		}
-		metaOf(m.obj).Revision = r.rev
+		laneclient.MetaOf(m.obj).Revision = r.rev
 		after := &object{ref: m.ref, obj: m.obj, rev: r.rev}
 		r.objects[m.ref] = after
 		r.history = append(r.history, record{ref: m.ref, rev: r.rev, before: before, after: after})
