@@ -64,6 +64,8 @@ func TestWatchChurn(t *testing.T) {
 		})
 	}
 	writing.Wait()
+	// The control plane writes, too: that a lane has come to be ready. It is the last that it does.
+	r.until("the lanes to be ready", func() bool { return r.lane("green").State == "ready" && r.lane("blue").State == "ready" })
 	var list laneclient.List
 	r.must(http.StatusOK, &list, "GET", "/v1/instances", nil)
 	last = list.Revision
