@@ -276,14 +276,17 @@ func ignoreEOF(err error) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
-	for c := range s.conns {
-		c.stop()
-	}
 	s.mu.Unlock()
+	// A client whose connection ends connects again at once: not to here.
 	err := s.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
+	s.mu.Lock()
+	for c := range s.conns {
+		c.stop()
+	}
+	s.mu.Unlock()
 	done := make(chan struct{})
 	go func() { s.serving.Wait(); close(done) }()
 	defer s.hurry()

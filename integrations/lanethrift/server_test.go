@@ -505,6 +505,43 @@ func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// TestShutdownStopsAcceptingFirst: a client whose connection ended connects again at once,
+// and is not to meet a server that is about to end.
+func TestShutdownStopsAcceptingFirst(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hungUp := make(chan struct{})
+	r := startOn(t, closingListener{Listener: listener, hungUp: hungUp}, "e1", "", "")
+	idle := peer(t, r)
+	until(t, "the idle one is served", func() bool { return r.open() == 1 })
+	go func() {
+		defer close(hungUp)
+		_, _ = io.Copy(io.Discard, idle) // ends with the connection
+	}()
+	if err := r.server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-hungUp
+}
+
+// closingListener takes its time to close, and fails when a connection ends meanwhile.
+type closingListener struct {
+	net.Listener
+	hungUp <-chan struct{}
+}
+
+func (l closingListener) Close() error {
+	select {
+	case <-l.hungUp:
+		return errors.Join(errors.New("a connection ended while the server still accepted"), l.Listener.Close())
+	case <-time.After(50 * time.Millisecond):
+		return l.Listener.Close()
+	}
+}
+
 // TestShutdownWithCallsReadAhead: the second of two calls that came in one packet is in
 // flight like the first.
 func TestShutdownWithCallsReadAhead(t *testing.T) {
