@@ -203,13 +203,13 @@ func TestLaggingReplica(t *testing.T) {
 		{11, 1, 11},
 	} {
 		behind = c.behind
-		b, _, _, err := e.look(ctx, orders, consume.Filter{All: true}, 100, nil, &sight{from: c.from})
+		b, _, _, err := e.look(ctx, orders, consume.Filter{All: true}, 100, nil, &looks{from: c.from})
 		if err != nil || b.Next != c.next {
 			t.Errorf("a replica without what is at %d and above: read from %d has next %d, want %d: %v", c.behind, c.from, b.Next, c.next, err)
 		}
 	}
 	behind = 1
-	if b, _, _, err := e.look(ctx, orders, consume.Filter{Color: "red"}, 100, nil, &sight{from: 1}); err != nil || b.Next != 11 {
+	if b, _, _, err := e.look(ctx, orders, consume.Filter{Color: "red"}, 100, nil, &looks{from: 1}); err != nil || b.Next != 11 {
 		t.Errorf("a color of which there is nothing: next %d, want 11: %v", b.Next, err)
 	}
 }

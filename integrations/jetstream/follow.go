@@ -22,6 +22,9 @@ const (
 	followBusy   = 64                    // messages that a color has in a read for a place to be worth it
 	followBehind = maxReadMessages       // messages that a follow may have to pass over
 	followWait   = 10 * time.Millisecond // for the first message: of [maxReads], one waits
+	followSure   = time.Second           // how long it is known which log it is in; see [Engine.readOn]
+	followLate   = time.Second           // for the answer to who waits [lookAgain]
+	followBytes  = 256 << 10             // of an answer to who waits, which is none of [maxReads]
 	followHeld   = time.Second           // how long one without a reader is kept from others
 	followIdle   = 30 * time.Second      // how long it stays, here
 	followLeft   = time.Minute           // and at the server
@@ -39,7 +42,16 @@ type follow struct {
 	in       chan *nats.Msg
 	next     int64  // it gives what lies from here on
 	given    uint64 // messages so far, by the server's count
+	more     bool   // there was more than what was given last
 	used     time.Time
+	made     time.Time
+	sure     sight // of the log that it is in
+}
+
+// sight is when an engine looked, and the epoch of the log that it saw.
+type sight struct {
+	epoch string
+	at    time.Time
 }
 
 // follows are those of one partition, or of a color in it, that nobody uses just now.
@@ -56,7 +68,12 @@ var errFollow = errors.New("place in the log is lost")
 
 // followOn reads from a place that the server remembers. last is the offset of the last
 // message that it came to; 0: there is no such place, or nothing came.
-func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume.Filter, limit int) (ms []*consume.Message, last int64) {
+//
+// The consumer goes with its stream. Where it was made before the engine looked at the log, and
+// gives messages after, it is in the log that was seen.
+func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume.Filter, limit int, seen sight) (
+	ms []*consume.Message, last int64,
+) {
 	if e.cfg.Replicas > 1 {
 		return nil, 0 // the consumer may be with a replica that lags, and nobody says so
 	}
@@ -71,10 +88,15 @@ func (e *Engine) followOn(ctx context.Context, l log, from int64, filter consume
 	}
 	for before := int64(0); before < f.next && f.next <= from && err == nil; { // what others have read is passed over
 		before = f.next
-		ms, err = e.pull(ctx, l, f, from, limit)
+		var g got
+		g, err = e.pullMany(ctx, l, f, from, limit)
+		ms = g.ms
 	}
 	if f.next > from {
 		last = f.next - 1
+		if f.made.Before(seen.at) {
+			f.sure = seen
+		}
 	}
 	e.follows.give(what, f, err, time.Now())
 	return ms, last
@@ -96,63 +118,122 @@ func (e *Engine) beginFollow(ctx context.Context, l log, f *follow, filter consu
 	if err != nil {
 		return err
 	}
-	f.consumer, f.in = consumer.CachedInfo().Name, make(chan *nats.Msg, maxReadMessages+8)
+	f.consumer, f.in, f.made = consumer.CachedInfo().Name, make(chan *nats.Msg, maxReadMessages+8), time.Now()
 	f.sub, err = e.nc.ChanSubscribe(e.nc.NewInbox(), f.in)
 	return err
 }
 
-// pull takes the next messages of a place, those from an offset on. With an error it cannot be
-// used again, though what it gave is right.
-func (e *Engine) pull(ctx context.Context, l log, f *follow, from int64, limit int) (ms []*consume.Message, err error) {
+// readOn reads from a place of which is known that it is in the log of the epoch that the
+// reader names, without a look at that log, and waits there for messages. As long as no offset
+// is missing nothing is gone, so the batch needs no bounds. It reports false where there is no
+// such place, or what it gave is not all: then it takes a look.
+//
+// What is known of a place is renewed each [followSure], so that people see how far a reader
+// is behind.
+func (e *Engine) readOn(ctx context.Context, p consume.Partition, from int64, filter consume.Filter, limit int) (b consume.Batch, ok bool) {
+	if !filter.All || filter.Epoch == "" || e.cfg.Replicas > 1 {
+		return b, false
+	}
+	ctx, cancel := e.within(ctx, followLate)
+	defer cancel()
+	l, err := e.log(ctx, p)
+	if err != nil {
+		return b, false
+	}
+	what := l.filter(filter)
+	f := e.follows.on(what, from, filter.Epoch, time.Now())
+	if f == nil {
+		return b, false
+	}
+	var g got
+	limit = min(max(limit, 1), maxReadMessages)
+	if f.more {
+		g, err = e.pullMany(ctx, l, f, from, limit)
+	} else {
+		g, err = e.pull(ctx, l, f, from, pullOf{limit, followBytes, lookAgain})
+	}
+	e.follows.give(what, f, err, time.Now())
+	return consume.Batch{Messages: g.ms, Next: g.last + 1}, g.last > 0 && !g.gap
+}
+
+// pullMany is a pull of what is there, however much it is.
+func (e *Engine) pullMany(ctx context.Context, l log, f *follow, from int64, limit int) (got, error) {
 	select {
 	case e.reads <- struct{}{}:
 		defer func() { <-e.reads }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return got{}, ctx.Err()
 	}
-	request := fmt.Appendf(nil, `{"batch":%d,"max_bytes":%d,"no_wait":true,"expires":%d}`, limit, maxReadBytes, followWait.Nanoseconds())
+	before := f.next
+	g, err := e.pull(ctx, l, f, from, pullOf{limit, maxReadBytes, followWait})
+	if err == nil && f.more && f.next == before { // the next message is too big for it
+		err = errFollow
+	}
+	return g, err
+}
+
+// pullOf is what a pull asks for: messages and bytes at most, and how long the server waits for
+// the first one.
+type pullOf struct {
+	limit, bytes int
+	wait         time.Duration
+}
+
+// pull takes the next messages of a place, those from an offset on. With an error it cannot be
+// used again, though what it gave is right.
+func (e *Engine) pull(ctx context.Context, l log, f *follow, from int64, ask pullOf) (g got, err error) {
+	request := fmt.Appendf(nil, `{"batch":%d,"max_bytes":%d,"no_wait":true,"expires":%d}`, ask.limit, ask.bytes, ask.wait.Nanoseconds())
 	if err := e.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+l.stream+"."+f.consumer, f.sub.Subject, request); err != nil {
-		return nil, err
+		return g, err
 	}
+	f.more = true
 	size := 0
-	for n := 0; ; n++ {
+	for {
 		var m *nats.Msg
 		select {
 		case m = <-f.in:
 		default: // not as cheap
 			if m, err = await(ctx, f.in); err != nil {
-				return ms, err
+				return g, err
 			}
 		}
 		if m.Reply == "" {
-			return ms, endOfPull(m, n)
+			f.more, err = endOfPull(m)
+			return g, err
 		}
 		at, ok := placeOf(m.Reply)
 		if !ok || at.count != f.given+1 || at.offset < f.next {
-			return ms, errFollow // some got lost on their way
+			return g, errFollow // some got lost on their way
 		}
+		g.gap = g.gap || at.offset > max(f.next, from)
 		f.given, f.next = at.count, at.offset+1
-		if at.offset >= from && l.gives(m.Subject) {
-			ms = append(ms, decode(l.p, at.offset, m.Subject, at.stored, m.Header, m.Data))
+		if at.offset >= from {
+			g.last = at.offset
+			if l.gives(m.Subject) {
+				g.ms = append(g.ms, decode(l.p, at.offset, m.Subject, at.stored, m.Header, m.Data))
+			}
 		}
-		if size += m.Size(); size == maxReadBytes {
-			return ms, nil // the one case in which the server does not say that it is the end
+		if size += m.Size(); size == ask.bytes {
+			return g, nil // the one case in which the server does not say that it is the end
 		}
 	}
 }
 
-// endOfPull reads what comes after the last of n messages. An error: the place is of no use any
-// more.
-func endOfPull(m *nats.Msg, n int) error {
+// endOfPull reads what comes after the last message: whether there may be more. An error:
+// the place is of no use any more.
+func endOfPull(m *nats.Msg) (more bool, err error) {
 	switch m.Header.Get("Status") {
 	case "404", "408": // nothing more for now
-		return nil
+		return false, nil
 	case "409":
-		if n > 0 && slices.Contains([]string{"Batch Completed", "Message Size Exceeds MaxBytes"}, m.Header.Get("Description")) {
-			return nil // as many, or as many bytes, as were asked for
+		switch m.Header.Get("Description") {
+		case "Batch Completed": // as many as were asked for
+			return true, nil
+		case "Message Size Exceeds MaxBytes": // as many bytes, or the first one has more
+			return true, nil
 		}
 	}
-	return errFollow
+	return false, errFollow
 }
 
 // place is what the server says of a message that it gives out.
@@ -241,6 +322,27 @@ func (s *followSet) take(what string, from int64, now time.Time) *follow {
 		fs.idle[0].drop()
 		fs.idle = slices.Delete(fs.idle, 0, 1)
 	}
+	fs.out++
+	return f
+}
+
+// on gives a follow that is at an offset, in the log of an epoch; nil: there is none. It is
+// followed by give.
+func (s *followSet) on(what string, from int64, epoch string, now time.Time) *follow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fs := s.of[what]
+	if fs == nil {
+		return nil
+	}
+	i := slices.IndexFunc(fs.idle, func(f *follow) bool {
+		return f.next == from && f.sure.epoch == epoch && now.Sub(f.sure.at) < followSure
+	})
+	if i < 0 {
+		return nil
+	}
+	f := fs.idle[i]
+	fs.idle = slices.Delete(fs.idle, i, i+1)
 	fs.out++
 	return f
 }

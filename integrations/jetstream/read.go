@@ -70,9 +70,12 @@ func (e *Engine) Read(ctx context.Context, p consume.Partition, from int64, f co
 	}
 	end := time.NewTimer(e.cfg.FetchWait)
 	defer end.Stop()
+	if b, ok := e.readOn(ctx, p, from, f, max); ok {
+		return b, nil
+	}
 	var k *wake
 	var listened string
-	s := sight{from: from}
+	s := looks{from: from}
 	for {
 		b, l, rung, err := e.look(ctx, p, f, max, k, &s)
 		if err != nil || len(b.Messages) > 0 || b.Bounds.End < from {
@@ -107,20 +110,21 @@ func (e *Engine) Read(ctx context.Context, p consume.Partition, from int64, f co
 // nor do those of programs that know nothing of Laneway.
 const lookAgain = 500 * time.Millisecond
 
-// sight is what a read has seen of a log so far. The ends are asked for once: a reader that
+// looks is what a read has seen of a log so far. The ends are asked for once: a reader that
 // waits looks often, and they are much more than the answer that nothing has come.
-type sight struct {
+type looks struct {
 	from   int64
 	stream string // empty: nothing yet
-	bounds consume.Bounds
-	next   int64 // all that the read wants below it was examined
+	asked  time.Time
+	bounds consume.Bounds // as they were then, and what came since
+	next   int64          // all that the read wants below it was examined
 }
 
 // look reads what is there.
 //
 // rung is closed when it is worth to look again; nil: nobody listened before the log was
 // looked at.
-func (e *Engine) look(ctx context.Context, p consume.Partition, f consume.Filter, limit int, k *wake, s *sight) (
+func (e *Engine) look(ctx context.Context, p consume.Partition, f consume.Filter, limit int, k *wake, s *looks) (
 	b consume.Batch, l log, rung <-chan struct{}, err error,
 ) {
 	// Time-outs end a reader's wait; they are no reason to fail a look that has begun.
@@ -141,6 +145,7 @@ func (e *Engine) look(ctx context.Context, p consume.Partition, f consume.Filter
 		if first {
 			// The end is taken first: what comes after it may be in the batch, and never is
 			// passed.
+			s.asked = time.Now()
 			if s.bounds, err = e.state(look, l); err != nil {
 				return err
 			}
@@ -150,20 +155,20 @@ func (e *Engine) look(ctx context.Context, p consume.Partition, f consume.Filter
 		if first && s.next >= s.bounds.End {
 			return nil
 		}
-		err = e.readLog(look, l, f, min(max(limit, 1), maxReadMessages), &b)
+		err = e.readLog(look, l, f, min(max(limit, 1), maxReadMessages), s.asked, &b)
 		s.bounds, s.next = b.Bounds, b.Next
 		return err
 	})
 	return b, l, rung, e.fault(err)
 }
 
-// readLog reads from where a batch says that everything was examined. Its bounds are those of
+// readLog reads from where a batch says that everything was examined. Its bounds were asked for
 // some time before.
-func (e *Engine) readLog(ctx context.Context, l log, f consume.Filter, limit int, b *consume.Batch) error {
+func (e *Engine) readLog(ctx context.Context, l log, f consume.Filter, limit int, asked time.Time, b *consume.Batch) error {
 	end := b.Bounds.End
 	left := true
 	for at := max(b.Next, 1); left && len(b.Messages) == 0; {
-		got, err := e.next(ctx, l, at, f, limit)
+		got, err := e.next(ctx, l, at, f, limit, sight{b.Bounds.Epoch, asked})
 		if err != nil {
 			return err
 		}
@@ -194,8 +199,8 @@ func (e *Engine) readLog(ctx context.Context, l log, f consume.Filter, limit int
 }
 
 // next takes a batch: from where a reader of everything or of a busy color was, or by direct get.
-func (e *Engine) next(ctx context.Context, l log, from int64, f consume.Filter, limit int) (g got, err error) {
-	if ms, last := e.followOn(ctx, l, from, f, limit); last > 0 {
+func (e *Engine) next(ctx context.Context, l log, from int64, f consume.Filter, limit int, seen sight) (g got, err error) {
+	if ms, last := e.followOn(ctx, l, from, f, limit, seen); last > 0 {
 		return got{ms: ms, last: last, left: true}, nil
 	}
 	err = e.heard(ctx, l, func() (err error) {
@@ -212,6 +217,7 @@ func (e *Engine) next(ctx context.Context, l log, from int64, f consume.Filter, 
 type got struct {
 	ms   []*consume.Message
 	last int64 // the offset of the last message, also of one that is not given out; 0: none
+	gap  bool  // an offset is missing before one of the messages
 	left bool  // there may be more
 	more int64 // how many messages there are after the last one
 }

@@ -19,14 +19,19 @@ type Propose struct {
 	Attempt int
 }
 
-// Fetch asks the caller to read from the engine and answer by [Fetched]. One fetch is under way for a run.
+// Fetch asks the caller to read from the engine and answer by [Fetched]. One fetch is under
+// way for a run.
 type Fetch struct {
 	Run       uint64
 	Partition Partition
 	Cursor    lane.Name
 	From      int64
-	Filter    Filter
+	Filter    Filter // without an Epoch
 	Max       int
+	// Bounds: the batch must have bounds that are newer than the fetch, since a run begins, or
+	// since it is not known yet where the log ends, below which messages may have been
+	// dispatched by a holder that was lost. Else a batch without them does.
+	Bounds bool
 }
 
 // Dispatch asks the caller to hand a message to a member of a lane that is in this process.

@@ -18,10 +18,12 @@ func (r *Runner) fetch(f Fetch) {
 		t = newTail(r.o.Source, f.Partition)
 		r.tails[f.Partition] = t
 	}
-	first := !w.fetched
+	if !f.Bounds {
+		f.Filter.Epoch = w.epoch
+	}
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(w.ctx, fetchWait)
-		b, cached, err := t.read(ctx, f.From, f.Filter, f.Max, first)
+		b, cached, err := t.read(ctx, f.From, f.Filter, f.Max, f.Bounds)
 		cancel()
 		e := &Fetched{Run: f.Run, Failed: err != nil, Cached: cached, Batch: b}
 		if err != nil {
@@ -30,7 +32,10 @@ func (r *Runner) fetch(f Fetch) {
 				return
 			}
 		} else {
-			w.misses, w.fetched = 0, true
+			w.misses = 0
+			if !cached {
+				w.epoch = b.Bounds.Epoch
+			}
 		}
 		if w.ctx.Err() == nil {
 			r.post(e)

@@ -73,10 +73,9 @@ type Answered struct {
 type Fetched struct {
 	Run    uint64
 	Failed bool
-	// Cached: the batch comes from what was read for another cursor before, so its bounds
-	// would be older than the fetch and are not looked at. The first fetch of a run that succeeds
-	// is not cached: it shows where the log ends, below which messages may have been dispatched
-	// by a holder that was lost.
+	// Cached: the batch has no bounds. It comes from what was read for another cursor before,
+	// or the engine left them out; see [Filter]. A fetch that wants bounds is never
+	// answered so.
 	Cached bool
 	Batch
 }

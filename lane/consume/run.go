@@ -113,6 +113,7 @@ func (c *Core) fetched(e *Fetched) {
 	r.fetching = false
 	p := r.p
 	if e.Failed {
+		r.asked = 0
 		c.advance(r)
 		return
 	}
@@ -268,6 +269,7 @@ func (c *Core) fetch(r *run) {
 	if n := len(r.redo); n > 0 {
 		most = int(min(int64(most), r.redo[n-1]-from+1))
 	}
+	first := r.asked == 0
 	r.fetching, r.asked, r.floor = true, c.ids, r.pos
 	for _, e := range r.p.record.Colors {
 		r.floor = max(r.floor, e.From)
@@ -277,8 +279,17 @@ func (c *Core) fetch(r *run) {
 	}
 	c.emitFetch(Fetch{
 		Run: r.id, Partition: r.p.id, Cursor: r.cursor, From: from, Max: most,
-		Filter: Filter{All: r.cursor == Main, Color: r.cursor},
+		Filter: Filter{All: r.cursor == Main, Color: r.cursor}, Bounds: first || r.p.unsure(),
 	})
+}
+
+// unsure reports whether the end of the log has to be known. A color that is run for the
+// baseline may never fetch by itself: main sees it for it.
+func (p *partition) unsure() bool {
+	if p.main != nil && p.main.lostBefore {
+		return true
+	}
+	return slices.ContainsFunc(p.colors, func(r *run) bool { return r.lostBefore })
 }
 
 // use decides about the message at the head of what was fetched. It reports false where

@@ -82,6 +82,11 @@ type Caps struct {
 type Filter struct {
 	All   bool // every message; Color is not looked at
 	Color lane.Name
+	// Epoch, if it is not empty, is that of the log which the reader has read from before.
+	// An engine that knows that the log still is this one, and that the batch has each
+	// message from where it begins up to Next that the filter wants, none of them gone, may
+	// leave out the Bounds of the batch: asking for them can cost more than the messages.
+	Epoch string
 }
 
 // Bounds are the ends of a partition's log: it has offsets from First up to, not including,
@@ -97,8 +102,10 @@ type Batch struct {
 	Messages []*Message // ascending by offset
 	// Next is the first offset that was not examined: every message below it that the
 	// filter wants and that is not in Messages is gone. It is never below from.
-	Next   int64
-	Bounds Bounds // as they were at the read
+	Next int64
+	// Bounds are as they were at the read. They may be zero where the read had an Epoch; see
+	// [Filter].
+	Bounds Bounds
 }
 
 // Source is what an engine must offer to be consumed from. All of its calls may be made at

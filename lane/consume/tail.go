@@ -56,15 +56,15 @@ func (t *tail) stands() {
 	}
 }
 
-// read is Source.Read for a cursor; cached says that the batch was read before, and has no
-// bounds. The first read of a run goes to the engine: what main has read may be older than
-// what the run was told of the log.
-func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first bool) (b Batch, cached bool, err error) {
+// read is Source.Read for a cursor; cached says that the batch has no bounds, since it was
+// read before, or since the engine left them out. A read that wants bounds goes to the
+// engine.
+func (t *tail) read(ctx context.Context, from int64, f Filter, most int, bounds bool) (b Batch, cached bool, err error) {
 	if f.All {
-		b, err = t.readAll(ctx, from, most)
-		return b, false, err
+		b, err = t.readAll(ctx, from, f, most)
+		return b, f.leftOut(&b), err
 	}
-	for !first {
+	for !bounds {
 		b, wait, ok := t.have(from, f.Color, most)
 		if !ok {
 			break
@@ -83,15 +83,18 @@ func (t *tail) read(ctx context.Context, from int64, f Filter, most int, first b
 		}
 	}
 	b, err = t.src.Read(ctx, t.p, from, f, most)
-	return b, false, err
+	return b, f.leftOut(&b), err
 }
 
-func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error) {
+// leftOut reports whether a batch that was read with f has no bounds.
+func (f Filter) leftOut(b *Batch) bool { return f.Epoch != "" && b.Bounds == (Bounds{}) }
+
+func (t *tail) readAll(ctx context.Context, from int64, f Filter, most int) (Batch, error) {
 	t.mu.Lock()
 	t.reading++
 	t.still.Stop()
 	t.mu.Unlock()
-	b, err := t.src.Read(ctx, t.p, from, Filter{All: true}, most)
+	b, err := t.src.Read(ctx, t.p, from, f, most)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reading--
@@ -99,15 +102,19 @@ func (t *tail) readAll(ctx context.Context, from int64, most int) (Batch, error)
 		t.still.Reset(tailPatience)
 	}
 	if err == nil {
-		t.keep(from, &b)
+		epoch := b.Bounds.Epoch
+		if f.leftOut(&b) {
+			epoch = f.Epoch
+		}
+		t.keep(from, epoch, &b)
 	}
 	return b, err
 }
 
 // keep takes in what was read. Reads that do not follow on what there is begin it anew.
-func (t *tail) keep(from int64, b *Batch) {
-	if from != t.next || b.Bounds.Epoch != t.epoch || len(t.last) > tailColors {
-		t.since, t.lo, t.kept, t.epoch = from, from, nil, b.Bounds.Epoch
+func (t *tail) keep(from int64, epoch string, b *Batch) {
+	if from != t.next || epoch != t.epoch || len(t.last) > tailColors {
+		t.since, t.lo, t.kept, t.epoch = from, from, nil, epoch
 		clear(t.last)
 		t.wakeAll()
 	}

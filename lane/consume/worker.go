@@ -17,14 +17,13 @@ import (
 // where it is given up at once when the run is. Others go on meanwhile; but where messages are
 // handled in their order, those behind it stay there.
 type worker struct {
-	r      *Runner
-	run    uint64
-	ctx    context.Context //nolint:containedctx // of the run; stop ends it
-	cancel context.CancelFunc
-	misses int // fetches that failed one after the other; of the one fetch under way
-	// fetched says that a fetch succeeded; like misses it is of the one fetch under way.
-	fetched bool
-	dropped bool // copies that a replay made for another lane, which was logged
+	r       *Runner
+	run     uint64
+	ctx     context.Context //nolint:containedctx // of the run; stop ends it
+	cancel  context.CancelFunc
+	misses  int    // fetches that failed one after the other; of the one fetch under way
+	epoch   string // of the log, as the run read it last; like misses
+	dropped bool   // copies that a replay made for another lane, which was logged
 	seed    maphash.Seed
 
 	mu     sync.Mutex

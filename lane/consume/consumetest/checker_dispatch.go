@@ -43,7 +43,7 @@ func (k *checker) fetches(a *actor, f *consume.Fetch) {
 // one that was lost asks for.
 func (k *checker) fetched(a *actor, r *checkRun, e *consume.Fetched) {
 	r.fetching = false
-	if e.Failed {
+	if e.Failed || e.Cached {
 		return
 	}
 	p := r.p

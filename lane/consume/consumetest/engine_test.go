@@ -126,6 +126,16 @@ func TestSuiteIsStrict(t *testing.T) {
 				b.Messages = append([]*consume.Message{at(b.Messages[0], b.Messages[1].Offset)}, b.Messages[1:]...)
 			}
 		}}},
+		{"no bounds of another log", "ReadsOn", broken{read: func(b *consume.Batch, _ int64, f consume.Filter) {
+			if f.Epoch != "" && len(b.Messages) > 0 {
+				b.Bounds = consume.Bounds{}
+			}
+		}}},
+		{"no bounds at a gap", "ReadsOn", broken{read: func(b *consume.Batch, _ int64, f consume.Filter) {
+			if f.Epoch == b.Bounds.Epoch {
+				b.Bounds = consume.Bounds{}
+			}
+		}}},
 		{"another color", "Reads", broken{read: func(b *consume.Batch, _ int64, _ consume.Filter) {
 			for i, m := range b.Messages {
 				c := *m

@@ -323,8 +323,8 @@ func (s *roleSource) seen(id consume.Partition, do func()) {
 	p.look(id)
 }
 
-// Read is the engine's, which gives less than was asked for at times, fails, and may not know
-// of colors.
+// Read is the engine's, which gives less than was asked for at times, fails, may not know of
+// colors, and leaves bounds out where it may.
 func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64, f consume.Filter, most int) (consume.Batch, error) {
 	p := s.r.w.play
 	there, back, fail := s.way(fetches)
@@ -338,7 +338,7 @@ func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64,
 	case p.plan.filters && !f.All:
 		p.feature(FeatureFilter)
 	case !p.plan.filters:
-		f = consume.Filter{All: true}
+		f = consume.Filter{All: true, Epoch: f.Epoch}
 	}
 	p.mu.Unlock()
 	if pause.For(ctx, there); fail {
@@ -348,6 +348,10 @@ func (s *roleSource) Read(ctx context.Context, id consume.Partition, from int64,
 	s.seen(id, func() {
 		if s.r.w.gone {
 			err = errAway
+		}
+		if err == nil && f.Epoch == b.Bounds.Epoch && b.Bounds.First <= from && from <= b.Bounds.End && (from+b.Next)%2 == 0 {
+			p.feature(FeatureNoBounds)
+			b.Bounds = consume.Bounds{}
 		}
 	})
 	pause.For(ctx, back)

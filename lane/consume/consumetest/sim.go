@@ -101,7 +101,8 @@ func newWorld(cfg Config, p *plan) *world {
 	w.check = newChecker(p.groups)
 	w.check.clock = func() (time.Duration, int) { return w.sched.now, w.result.Coverage.Steps }
 	w.engine = &engine{
-		w: w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, random: stream{state: mixed(p.seed, 4)},
+		epochs: map[reader]string{},
+		w:      w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, random: stream{state: mixed(p.seed, 4)},
 	}
 	for g := range p.groups {
 		for _, t := range w.topicsOf(g) {

@@ -21,6 +21,14 @@ type engine struct {
 	counts map[string]map[lane.Name]int // of all that was appended to a topic's first logs
 	random stream
 	read   []*fetching // answers that are under way
+	epochs map[reader]string
+}
+
+// reader is a run of a process.
+type reader struct {
+	cl  *client
+	inc int
+	run uint64
 }
 
 // journal is the log of one partition.
@@ -157,11 +165,28 @@ func (e *engine) answer(f *fetching) {
 		}
 		b.Messages = append(b.Messages, m)
 	}
+	cached := e.leavesOut(f, j, &b)
 	e.read = append(e.read, f)
 	e.w.sched.after(e.w.sched.delay(&e.random, f.slow), func() {
 		e.read = slices.DeleteFunc(e.read, func(o *fetching) bool { return o == f })
-		f.cl.post(f.inc, &consume.Fetched{Run: f.f.Run, Batch: b})
+		f.cl.post(f.inc, &consume.Fetched{Run: f.f.Run, Cached: cached, Batch: b})
 	})
+}
+
+// leavesOut takes the bounds from every second batch of those that may do without: its run
+// has read from this log before, and nothing is gone from where the batch begins.
+func (e *engine) leavesOut(f *fetching, j *journal, b *consume.Batch) bool {
+	key := reader{f.cl, f.inc, f.f.Run}
+	if f.f.Bounds || e.epochs[key] != j.epoch {
+		e.epochs[key] = j.epoch
+		return false
+	}
+	if j.first > f.f.From || j.end < f.f.From || (f.f.From+b.Next)%2 == 1 {
+		return false
+	}
+	b.Bounds = consume.Bounds{}
+	e.w.feature(FeatureNoBounds)
+	return true
 }
 
 // resolve turns a start into an offset.

@@ -21,6 +21,7 @@ const (
 	FeatureRetry       Feature = "dispatch of a retry"
 	FeatureGap         Feature = "offset passed over"
 	FeatureFilter      Feature = "message filtered by the engine"
+	FeatureNoBounds    Feature = "batch without bounds"
 	FeatureForeign     Feature = "message that the group does not want"
 	FeatureKnownCopy   Feature = "copy that the engine knows"
 	FeatureCopy        Feature = "copy that the engine stores"
@@ -53,7 +54,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureStrict, FeatureNoLane, FeatureParent, FeatureOrdered, FeatureSecondGroup, FeatureSecondTopic, FeatureRetry,
-		FeatureGap, FeatureFilter, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureRecalled, FeatureFailed,
+		FeatureGap, FeatureFilter, FeatureNoBounds, FeatureForeign, FeatureKnownCopy, FeatureCopy, FeatureGivenBack, FeatureRecalled, FeatureFailed,
 		FeaturePaused, FeatureGrace, FeatureLatest, FeatureTime, FeatureOffset, FeatureBareEnd, FeatureDownInEnd,
 		FeatureSeveral, FeatureAnswers, FeatureCalledOff, FeatureBurst, FeatureBytes, FeatureFewMoves, FeatureRoom,
 		FeatureProbe, FeatureLostProbe, FeatureLost,
