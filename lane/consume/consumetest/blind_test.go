@@ -113,6 +113,7 @@ func TestBlindToAFeature(t *testing.T) {
 		{"no stuck lane", func(p *plan) { p.stuck = nil }, []string{string(FeatureProbe)}},
 		{"no gaps", func(p *plan) { p.gaps = 0 }, []string{string(FeatureGap)}},
 		{"no filter in the engine", func(p *plan) { p.filters = false }, []string{string(FeatureFilter)}},
+		{"bounds with every batch", func(p *plan) { p.bounds = true }, []string{string(FeatureNoBounds)}},
 		{"every engine knows copies", func(p *plan) { p.dedups = true }, []string{string(FeatureCopy)}},
 		{"no engine knows copies", func(p *plan) { p.dedups = false }, []string{string(FeatureKnownCopy)}},
 		{"always a baseline in the end", func(p *plan) { p.bareEnd = false }, []string{string(FeatureBareEnd)}},

@@ -177,7 +177,7 @@ func (e *engine) answer(f *fetching) {
 // has read from this log before, and nothing is gone from where the batch begins.
 func (e *engine) leavesOut(f *fetching, j *journal, b *consume.Batch) bool {
 	key := reader{f.cl, f.inc, f.f.Run}
-	if f.f.Bounds || e.epochs[key] != j.epoch {
+	if e.w.plan.bounds || f.f.Bounds || e.epochs[key] != j.epoch {
 		e.epochs[key] = j.epoch
 		return false
 	}

@@ -84,6 +84,7 @@ type plan struct {
 	bytes     bool          // a group's window is of few bytes
 	alone     bool          // news of the registry are told one by one
 	graceless bool          // no member leaves with grace
+	bounds    bool          // the engine leaves no bounds out
 	eager     bool          // consumers begin at once with all that they get
 	apart     bool          // nothing is made to meet
 	downInEnd bool          // processes that are down stay so, as long as one is up
