@@ -181,6 +181,9 @@ func TestEngineRole(t *testing.T) {
 	if room, err := engine.Room(t.Context(), consume.Partition{Topic: "orders"}); err != nil || room != "east" {
 		t.Errorf("the topic's partition is in room %q, %v; want that of the engine's server", room, err)
 	}
+	if out := s.must(t, "topic", "show", "orders"); !strings.Contains(out, "ROOM") || !strings.Contains(out, "east") {
+		t.Errorf("topic show does not say in which room the partition is: %s", out)
+	}
 	s.must(t, "topic", "delete", "orders")
 
 	first.Signal(syscall.SIGTERM)

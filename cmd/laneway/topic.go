@@ -222,6 +222,8 @@ type partitionView struct {
 	First     int64 `json:"first"` // offset of the first message that is kept
 	End       int64 `json:"end"`   // offset of the next one to come
 	Messages  int64 `json:"messages"`
+	// Room is where reading it costs least; left out: in none, or the engine cannot tell.
+	Room string `json:"room,omitempty"`
 }
 
 func (a *app) topicShow() *cobra.Command {
@@ -309,7 +311,11 @@ func (a *app) topicView(ctx context.Context, name string) (*topicView, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Log = append(v.Log, partitionView{Partition: int(i), First: b.First, End: b.End, Messages: n})
+		room, err := consume.FindRoom(ctx, e, p)
+		if err != nil && !errors.Is(err, consume.ErrUnsupported) {
+			return nil, err
+		}
+		v.Log = append(v.Log, partitionView{Partition: int(i), First: b.First, End: b.End, Messages: n, Room: room})
 	}
 	if v.foreign, err = findForeign(ctx, e, name); err != nil {
 		a.tellFaults([]error{err})
@@ -327,9 +333,18 @@ func (a *app) writeTopic(w io.Writer, v *topicView) error {
 	if err := g.write(w); err != nil {
 		return err
 	}
-	g = a.newGrid("PARTITION", "MESSAGES", "FIRST OFFSET", "NEXT OFFSET")
+	head := []string{"PARTITION", "MESSAGES", "FIRST OFFSET", "NEXT OFFSET"}
+	rooms := slices.ContainsFunc(v.Log, func(p partitionView) bool { return p.Room != "" })
+	if rooms {
+		head = append(head, "ROOM")
+	}
+	g = a.newGrid(head...)
 	for _, p := range v.Log {
-		g.add(fmt.Sprint(p.Partition), fmt.Sprint(p.Messages), fmt.Sprint(p.First), fmt.Sprint(p.End))
+		row := []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Messages), fmt.Sprint(p.First), fmt.Sprint(p.End)}
+		if rooms {
+			row = append(row, p.Room)
+		}
+		g.add(row...)
 	}
 	if err := writeBelow(w, g); err != nil {
 		return err
