@@ -46,7 +46,7 @@ func control(ctx context.Context, s settings) (kept bool, err error) {
 	if s.watchGroups {
 		groups = topic(0) + "," + topic(liveRate)
 	}
-	if err := in.watch(ctx, s.watchers, groups); err != nil {
+	if err := in.watch(ctx, s, groups); err != nil {
 		return false, err
 	}
 	watching := "the service"
@@ -54,6 +54,9 @@ func control(ctx context.Context, s settings) (kept bool, err error) {
 		watching = "the service and the group"
 	}
 	fmt.Printf("\n%-50s %9s %9s %9s\n", "hand-over over the control plane, grace 0", "p50", "p99", "max")
+	if s.yield {
+		watching += ", and yield"
+	}
 	fmt.Printf("etcd and JetStream embedded in one server process, %d clients in %d processes watch %s\n", s.watchers, watcherProcesses, watching)
 	kept = true
 	for _, load := range loads {

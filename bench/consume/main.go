@@ -47,7 +47,7 @@ type settings struct {
 
 	binary                     string // of the installation, for what is measured over one
 	watchers, partitions       int
-	watchGroups                bool
+	watchGroups, yield         bool
 	cursors, colors, handovers int
 }
 
@@ -81,12 +81,14 @@ func main() {
 	flag.StringVar(&s.binary, "binary", "bin/laneway", "the built command, for control and moves")
 	flag.IntVar(&s.watchers, "watchers", 100, "control: clients that watch")
 	flag.BoolVar(&s.watchGroups, "follow", false, "control: they watch the group's members and records, too, as members do")
+	flag.BoolVar(&s.yield, "yield", false, "control: they run only where nobody else wants a processor, as if they were on machines of their own")
 	flag.IntVar(&s.partitions, "partitions", partitions, "control: of the topic")
 	flag.IntVar(&s.cursors, "cursors", 8000, "moves: cursors that move")
 	flag.IntVar(&s.colors, "colors", 7, "moves: of them in one record, beside main")
 	flag.IntVar(&s.handovers, "handovers", 40_000, "moves: how often a cursor is handed over, which is two moves")
 	watch := flag.Int("watch", 0, "internal: be a process with so many watching clients")
 	watchGroups := flag.String("watch-groups", "", "internal: the groups that they watch, too")
+	watchYield := flag.Bool("watch-yield", false, "internal: run only where nobody else wants a processor")
 	profile := flag.String("cpuprofile", "", "a file for the profile of processor time")
 	flag.Parse()
 	if flag.NArg() > 0 || s.rounds < 1 || s.messages < 10_000 || s.size < 0 || s.events < 1 ||
@@ -97,7 +99,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *watch > 0 {
-		if err := beWatchers(ctx, *watch, *watchGroups); err != nil {
+		if err := beWatchers(ctx, *watch, *watchGroups, *watchYield); err != nil {
 			fmt.Fprintln(os.Stderr, "consume:", err)
 			os.Exit(1)
 		}

@@ -62,13 +62,14 @@ func (in *installation) world(ctx context.Context, s settings) (*world, error) {
 
 // watch starts processes with so many clients that watch the service and what decides who
 // consumes for groups.
-func (in *installation) watch(ctx context.Context, clients int, groups string) error {
-	each := clients / watcherProcesses
+func (in *installation) watch(ctx context.Context, s settings, groups string) error {
+	each := s.watchers / watcherProcesses
 	if each == 0 {
 		return nil
 	}
 	for range watcherProcesses {
-		end, err := programs.Again(ctx, []string{laneclient.EnvControl + "=" + in.Control}, "-watch", strconv.Itoa(each), "-watch-groups", groups)
+		end, err := programs.Again(ctx, []string{laneclient.EnvControl + "=" + in.Control}, "-watch", strconv.Itoa(each),
+			"-watch-groups", groups, "-watch-yield="+strconv.FormatBool(s.yield))
 		if err != nil {
 			return err
 		}
@@ -78,9 +79,14 @@ func (in *installation) watch(ctx context.Context, clients int, groups string) e
 }
 
 // beWatchers keeps clients that watch until standard input ends.
-func beWatchers(ctx context.Context, n int, groups string) error {
+func beWatchers(ctx context.Context, n int, groups string, yields bool) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if yields {
+		if err := yield(); err != nil {
+			return err
+		}
+	}
 	var clients []*laneclient.Client
 	for range n {
 		c, err := laneclient.Dial(ctx, laneclient.FromEnv())
