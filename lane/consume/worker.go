@@ -159,15 +159,24 @@ func (w *worker) next(s *shard) []*Delivery {
 	return d
 }
 
-// batch takes the messages of a color off a queue, as many as may be handled together.
+// batch takes the messages of a color off a queue, as many as may be handled together. One of
+// another color is passed over, and with it, where there is an order by key, all of its key.
 func (w *worker) batch(s *shard, color lane.Name) (batch []*Delivery) {
 	var rest []*Delivery
-	for _, d := range s.queue {
-		if len(batch) < w.r.o.Batch && d.Color == color && w.free(d) {
-			batch = append(batch, d)
-		} else {
-			rest = append(rest, d)
+	passed := map[string]bool{}
+	for i, d := range s.queue {
+		if len(batch) == w.r.o.Batch {
+			rest = append(rest, s.queue[i:]...)
+			break
 		}
+		if d.Color == color && w.free(d) && !passed[string(d.Key)] {
+			batch = append(batch, d)
+			continue
+		}
+		if w.r.o.KeyOrder {
+			passed[string(d.Key)] = true
+		}
+		rest = append(rest, d)
 	}
 	s.queue = rest
 	return batch

@@ -201,6 +201,29 @@ func TestReturnedKeepsOrder(t *testing.T) {
 	}
 }
 
+// TestBatchesKeepKeyOrder: a batch has messages of one color, and passes over none of another
+// color that has the key of one behind it.
+func TestBatchesKeepKeyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		for i, m := range []struct {
+			color lane.Name
+			key   string
+		}{{"", "a"}, {"red", "a"}, {"", "a"}, {"", "b"}, {"red", "b"}, {"red", "c"}} {
+			s.send(m.color, m.key, fmt.Sprintf("%s%d", m.key, i))
+		}
+		h := newCalls(func(*consume.Delivery, int) error { return nil })
+		o := consume.Options{KeyOrder: true, Concurrency: 1, Batch: 10, HandleBatch: h.batch}
+		p := s.startWith("e1", "", o)
+		s.until("all to be done", func() bool { return strings.Count(h.done(), " ") == 5 })
+		if got, want := h.done(), "a0 b3 a1 b4 c5 a2"; got != want {
+			t.Errorf("done with %s, want %s", got, want)
+		}
+		p.stop(t)
+		_ = s.engine.Close()
+	})
+}
+
 // TestReturnedAtTheEnd: what waits, and what is given back, goes to the next process at once
 // where this one stops, and counts as no attempt there either.
 func TestReturnedAtTheEnd(t *testing.T) {
