@@ -66,7 +66,8 @@ type Recall struct {
 	Why    Why
 }
 
-// Why a [Recall] is asked for where no cursor is given up.
+// Why a [Recall] is asked for where no cursor is given up. A third one is [WhyNewSession]: until
+// the cursors are taken under it they may be somebody else's.
 const (
 	WhyPaused Why = "paused"        // the group hands nothing out
 	WhyHold   Why = "registry-lost" // nor does one that holds still without the registry

@@ -223,6 +223,8 @@ func (c *Core) opened(session string) {
 			p.runs(func(r *run) { c.end(r, WhyGone) })
 		}
 	}
+	// Somebody else may hold what the records still gave to the old session.
+	c.recallAll(WhyNewSession)
 }
 
 // forgetPast drops sessions of this process that no record names any more.

@@ -70,6 +70,7 @@ type actor struct {
 	rewinds  map[consume.Partition]bool // that its pictures have set back at some time
 	// Of its writes with moves: those that took place, and those that it was told so of and did not say.
 	landed, owesMoved map[uint64]bool
+	opening           bool     // it goes on under a new session just now
 	owesRecall        []uint64 // runs of which it has to ask for what is left
 	paused            bool     // by a picture that it was just told of, though by a newer one the group goes on
 }
@@ -518,7 +519,7 @@ func (k *checker) stepped(a *actor) {
 		k.fail("ALARM", "%s does not say %s", a.name, a.owes)
 	}
 	k.recallsDone(a)
-	a.paused = false
+	a.paused, a.opening = false, false
 }
 
 // mirrored is told what the engine is shown as a group's offset.
@@ -630,6 +631,8 @@ func (k *checker) told(a *actor, now time.Duration, e consume.Event) {
 	case *consume.Opened:
 		if a.lost {
 			a.owes = consume.AlarmRegistryBack
+			k.owesRecalls(a)
+			a.opening = true
 		}
 		a.lost = false
 		clear(a.cutFor)

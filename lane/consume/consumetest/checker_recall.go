@@ -24,6 +24,8 @@ func (k *checker) recalled(a *actor, rc *consume.Recall) {
 		so = a.lost && a.policy == consume.LossHold
 	case consume.WhyPaused:
 		so = a.paused || a.view != nil && a.view.Group.Paused
+	case consume.WhyNewSession:
+		so = a.opening
 	case consume.WhyStopping:
 		so = a.stopping
 	case consume.WhyReset:

@@ -98,6 +98,29 @@ func TestCheckerSeesRecalls(t *testing.T) {
 			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistry})
 			h.k.stepped(h.p)
 		}},
+		{name: "a new session", run: func(h *history) {
+			h.append("")
+			run := h.hand(h.p, base, base, 0, false)
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistry})
+			h.k.told(h.p, 0, &consume.Opened{Session: "next"})
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistryBack})
+			h.recall(run, consume.WhyNewSession)
+			h.k.stepped(h.p)
+		}},
+		{name: "a new session, and nothing is asked for", rule: "RECALL", what: "hands out nothing", run: func(h *history) {
+			h.append("")
+			h.hand(h.p, base, base, 0, false)
+			h.k.told(h.p, 0, &consume.LeaseLost{})
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistry})
+			h.k.told(h.p, 0, &consume.Opened{Session: "next"})
+			h.k.alarmed(h.p, &consume.Alarm{Kind: consume.AlarmRegistryBack})
+			h.k.stepped(h.p)
+		}},
+		{name: "by a session that is not new", rule: "RECALL", what: "new-session", run: func(h *history) {
+			h.append("")
+			h.recall(h.hand(h.p, base, base, 0, false), consume.WhyNewSession)
+		}},
 		{name: "a group that goes on", rule: "RECALL", what: "registry-lost", run: func(h *history) {
 			h.append("")
 			run := h.hand(h.p, base, base, 0, false)
