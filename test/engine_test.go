@@ -51,9 +51,12 @@ func appendText(t *testing.T, e *jetstream.Engine, topic string, color lane.Name
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	if s.addresses["nats"] == "" || !strings.Contains(s.stderr.String(), s.addresses["nats"]) {
-		t.Errorf("nats: address %q, want it in the ready file and on standard error", s.addresses["nats"])
-	}
+	poll(t, 20*time.Second, func() error { // what it wrote may still be on its way here
+		if s.addresses["nats"] == "" || !strings.Contains(s.stderr.String(), s.addresses["nats"]) {
+			return fmt.Errorf("nats: address %q, want it in the ready file and on standard error", s.addresses["nats"])
+		}
+		return nil
+	})
 	if out := s.must(t, "engine", "list"); !strings.Contains(out, "nats://"+s.addresses["nats"]) {
 		t.Errorf("engine list: %s", out)
 	}

@@ -43,9 +43,12 @@ func TestServerReady(t *testing.T) {
 		return nil
 	})
 	for _, role := range []string{"control", "gateway", "inside"} {
-		if addresses[role] == "" || !strings.Contains(p.stderr.String(), addresses[role]) {
-			t.Errorf("%s: address %q, want it here and on standard error", role, addresses[role])
-		}
+		poll(t, 20*time.Second, func() error { // what it wrote may still be on its way here
+			if addresses[role] == "" || !strings.Contains(p.stderr.String(), addresses[role]) {
+				return fmt.Errorf("%s: address %q, want it here and on standard error", role, addresses[role])
+			}
+			return nil
+		})
 	}
 	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/v1/openapi.json"} {
 		if status, body, err := get(t, addresses["control"], "localhost", path); err != nil || status != http.StatusOK {
