@@ -150,7 +150,7 @@ func (e *Engine) readOn(ctx context.Context, p consume.Partition, from int64, fi
 	if f.more {
 		g, err = e.pullMany(ctx, l, f, from, limit)
 	} else {
-		g, err = e.pull(ctx, l, f, from, pullOf{limit, followBytes, lookAgain})
+		g, err = e.pull(ctx, l, f, from, pullOf{limit, followBytes, min(lookAgain, e.cfg.FetchWait)})
 	}
 	e.follows.give(what, f, err, time.Now())
 	return consume.Batch{Messages: g.ms, Next: g.last + 1}, g.last > 0 && !g.gap

@@ -74,9 +74,8 @@ func TestReadOnWaits(t *testing.T) {
 	for i, size := range []int{10, followBytes / 2, followBytes + 1, 10, 700 << 10, 10} {
 		value := bytes.Repeat([]byte{byte('a' + i)}, size)
 		appended := make(chan struct{})
-		go func() {
+		go func() { // at times it is there before the read, at times after
 			defer close(appended)
-			<-time.After(time.Duration(i) * time.Millisecond) // at times before the read, at times after
 			add(t, e, value)
 		}()
 		for r.got[string(value)] == 0 {
@@ -105,8 +104,57 @@ func TestReadOnLeft(t *testing.T) {
 	}
 }
 
-// TestReadOnKnowsItsLog: a place that was made after the engine looked at a log may be in
-// another one, and what was known of it is not believed for long.
+// TestReadOnFetchWait: who waits at a known place does so no longer than is configured.
+func TestReadOnFetchWait(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir(), Durability: Fast, FetchWait: time.Millisecond})
+	r := readingOn(t, e)
+	least := time.Hour // of several, for a machine may be busy
+	for range 5 {
+		for had := r.without; r.without == had; {
+			add(t, e, []byte("one more"))
+			r.read()
+		}
+		began := time.Now()
+		r.read()
+		least = min(least, time.Since(began))
+	}
+	if least >= lookAgain {
+		t.Errorf("a read of nothing takes %v", least)
+	}
+}
+
+// TestReadOnMadeBeforeTheLook: only a place that was made before the engine looked at the log is
+// known to be in it.
+func TestReadOnMadeBeforeTheLook(t *testing.T) {
+	e := open(t, Config{Dir: t.TempDir(), Durability: Fast})
+	r := readingOn(t, e)
+	l, err := e.log(t.Context(), orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	what := l.filter(r.filter)
+	for _, c := range []struct {
+		looked time.Time
+		known  bool
+	}{{time.Now().Add(-time.Hour), false}, {time.Now(), true}} {
+		add(t, e, []byte("one more"))
+		_, last := e.followOn(t.Context(), l, r.at, r.filter, atOnce, sight{"seen", c.looked})
+		if last != r.at {
+			t.Fatalf("the place gives what is up to %d, want %d", last, r.at)
+		}
+		r.at = last + 1
+		f := e.follows.on(what, r.at, "seen", c.looked)
+		if (f != nil) != c.known {
+			t.Errorf("looked at %v: known %t, want %t", c.looked, f != nil, c.known)
+		}
+		if f != nil {
+			e.follows.give(what, f, nil, time.Now())
+		}
+	}
+}
+
+// TestReadOnKnowsItsLog: what is known of a place is of one offset and one log, and not believed
+// for long.
 func TestReadOnKnowsItsLog(t *testing.T) {
 	const what = "all"
 	now := time.Now()

@@ -101,8 +101,8 @@ func newWorld(cfg Config, p *plan) *world {
 	w.check = newChecker(p.groups)
 	w.check.clock = func() (time.Duration, int) { return w.sched.now, w.result.Coverage.Steps }
 	w.engine = &engine{
-		epochs: map[reader]string{},
-		w:      w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, random: stream{state: mixed(p.seed, 4)},
+		w: w, topics: map[string][]*journal{}, known: map[string]bool{}, counts: map[string]map[lane.Name]int{}, epochs: map[reader]string{},
+		random: stream{state: mixed(p.seed, 4)},
 	}
 	for g := range p.groups {
 		for _, t := range w.topicsOf(g) {
