@@ -31,17 +31,22 @@ func balance(claims []claim, salt uint32) []string {
 			load[to[i]]++
 		}
 	}
+	var of []seat // whose least is known
+	var least string
 	for even := false; !even; {
 		even = true
 		for i := len(claims) - 1; i >= 0; i-- {
 			if to[i] == "" {
 				continue
 			}
-			if least := leastLoaded(claims[i].able, load, salt); load[to[i]]-load[least] >= 2 {
+			if able := claims[i].able; len(of) != len(able) || &of[0] != &able[0] {
+				of, least = able, leastLoaded(able, load, salt)
+			}
+			if load[to[i]]-load[least] >= 2 {
 				load[to[i]]--
 				load[least]++
 				to[i] = least
-				even = false
+				even, of = false, nil
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"cmp"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -501,71 +500,6 @@ func (c *Core) handoverFired(p *partition, cursor lane.Name) {
 	}
 	c.alarm(Alarm{Kind: AlarmHandover, Partition: p.id, Cursor: cursor, Count: int64(r.flight.out)})
 	c.emit(&Withdraw{Run: r.id, Cursor: cursor, In: r.flight.out, Why: why})
-}
-
-// fair is what cursors are spread over together: those of one topic for one lane. Processes
-// that read other topics, too, come to the same result for this one.
-type fair struct {
-	topic string
-	lane  lane.Name
-}
-
-// salt spreads topics of few partitions over the sessions.
-func (f fair) salt() uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(f.topic + "\x00" + string(f.lane)))
-	return h.Sum32()
-}
-
-// assign decides which session is to run which cursor.
-func (c *Core) assign() {
-	type key struct {
-		p      *partition
-		cursor lane.Name
-	}
-	claims := map[fair][]claim{}
-	keys := map[fair][]key{}
-	add := func(p *partition, cursor lane.Name, o Owner, h Holder) {
-		f := fair{p.id.Topic, o.Lane}
-		claims[f] = append(claims[f], claim{holder: h.Session, room: p.room, able: p.aud.able(cursor, o)})
-		keys[f] = append(keys[f], key{p, cursor})
-	}
-	strangers := map[lane.Name]bool{}
-	for _, p := range c.parts {
-		if p.aud == nil {
-			continue
-		}
-		var main Holder
-		if p.record != nil {
-			main = p.record.Main
-			for _, color := range slices.Sorted(maps.Keys(p.record.Colors)) {
-				if strict(color) && !c.view.known(color) && p.main != nil {
-					strangers[color] = true
-				}
-				if o := p.aud.owner(color); o.Lane != lane.Baseline {
-					add(p, color, o, p.record.Colors[color].Holder)
-				}
-			}
-		}
-		add(p, Main, Owner{}, main)
-	}
-	fresh := map[*partition]map[lane.Name]string{}
-	for f, cs := range claims {
-		for i, session := range balance(cs, f.salt()) {
-			k := keys[f][i]
-			if fresh[k.p] == nil {
-				fresh[k.p] = map[lane.Name]string{}
-			}
-			fresh[k.p][k.cursor] = session
-		}
-	}
-	for _, p := range c.parts {
-		if to := fresh[p]; !maps.Equal(to, p.assigned) {
-			p.assigned = to
-			p.look = true
-		}
-	}
-	c.countStrangers(strangers)
 }
 
 // countStrangers counts how long strict colors that are split off have had no lane. The time

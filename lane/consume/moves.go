@@ -90,7 +90,7 @@ func (c *Core) waitFor(r *run, why Why) {
 // unwanted says why a run is to be given up; empty: it is not.
 func (c *Core) unwanted(r *run) Why {
 	p := r.p
-	to := p.assigned[r.cursor]
+	to := p.to(r.cursor)
 	elsewhere := to != "" && to != c.session
 	here := c.here(p, r.lane)
 	switch {
@@ -293,7 +293,7 @@ func (c *Core) gone(p *partition, session string) bool {
 
 // mine reports whether a cursor is this process's to take.
 func (c *Core) mine(p *partition, cursor lane.Name) bool {
-	if p.assigned[cursor] != c.session {
+	if p.to(cursor) != c.session {
 		return false
 	}
 	return cursor != Main || c.anywhere[p.topic.Name] > 0 &&

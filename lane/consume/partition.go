@@ -43,8 +43,8 @@ type partition struct {
 	halted    bool
 	look      bool // moves may be due
 	room      string
-	noteDue   bool                 // notes of runs may be due
-	assigned  map[lane.Name]string // which session is to run a cursor
+	noteDue   bool         // notes of runs may be due
+	assigned  []assignment // ascending by cursor
 }
 
 // runs calls f for each run: colors first, then main.

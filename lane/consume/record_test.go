@@ -3,6 +3,7 @@ package consume
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -57,6 +58,45 @@ func TestRecordOfALaterVersion(t *testing.T) {
 			t.Errorf("record %s is taken as %+v", bad, r)
 		}
 	}
+}
+
+// TestPlainRecord: a record without fields that are not known is read and written by a shorter
+// way, to the same.
+func TestPlainRecord(t *testing.T) {
+	for _, stored := range []string{
+		`{"v":1,"main":{"holder":null}}`,
+		`{"v":1,"main":{"holder":{"session":"s1"}},"epoch":"e","reset":"r"}`,
+		`{"v":1,"main":{"holder":{"session":"s1","lane":"blue"}},"colors":{"blue":{"from":0,"holder":null},"green":{"from":5,"holder":{"session":"s2","lane":"green"}}}}`,
+	} {
+		var short, long Record
+		if err := short.UnmarshalJSON([]byte(stored)); err != nil {
+			t.Fatalf("%s: %v", stored, err)
+		}
+		if err := long.unmarshalAny([]byte(stored)); err != nil {
+			t.Fatalf("%s: %v", stored, err)
+		}
+		if !reflect.DeepEqual(short, long) {
+			t.Errorf("%s is read as %+v, and the long way as %+v", stored, short, long)
+		}
+		out, err := short.MarshalJSON()
+		if err != nil || string(out) != stored {
+			t.Errorf("%s is written as %s (%v)", stored, out, err)
+		}
+		short.extra = fields{"z": json.RawMessage(`1`)}
+		out, err = short.MarshalJSON()
+		if want := strings.TrimSuffix(stored, "}") + `,"z":1}`; err != nil || !sameJSON(t, out, []byte(want)) {
+			t.Errorf("with a field that is not known it is written as %s (%v), want %s", out, err, want)
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 func FuzzRecord(f *testing.F) {
