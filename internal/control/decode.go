@@ -76,15 +76,17 @@ func decode(data []byte, out any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return problem(http.StatusUnprocessableEntity, "the body is empty: send a JSON object")
 	}
-	f := &faults{}
+	var value json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	t := reflect.TypeOf(out).Elem()
-	if err := walk(dec, t, "", notNull, 0, f); err != nil {
+	if err := dec.Decode(&value); err != nil {
 		return malformed(err)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	if len(bytes.Trim(data[dec.InputOffset():], " \t\r\n")) > 0 {
 		return problem(http.StatusUnprocessableEntity, "the body goes on after its JSON object: send one object")
+	}
+	f := &faults{}
+	if err := walk(value, reflect.TypeOf(out).Elem(), f); err != nil {
+		return malformed(err)
 	}
 	if err := f.err("the object"); err != nil {
 		return err
@@ -106,140 +108,6 @@ func malformed(err error) error {
 		err = io.ErrUnexpectedEOF
 	}
 	return problem(http.StatusBadRequest, "the body is no JSON that can be read (%s): correct it and send it again", err.Error())
-}
-
-// What null says where a value stands.
-type nullRule bool
-
-const (
-	mayBeNull nullRule = true  // of a field: as if it were left out
-	notNull   nullRule = false // of the whole, and of elements: that there is something, and what is not said
-)
-
-// walk reads one value and notes what does not fit t. A nil t fits everything.
-func walk(dec *json.Decoder, t reflect.Type, path string, null nullRule, depth int, f *faults) error {
-	if depth > maxDepth {
-		return errTooDeep
-	}
-	tok, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == reflect.TypeFor[json.RawMessage]() {
-		t = nil // read elsewhere
-	}
-	switch tok {
-	case json.Delim('{'):
-		return walkObject(dec, t, path, depth, f)
-	case json.Delim('['):
-		return walkArray(dec, t, path, depth, f)
-	}
-	switch {
-	case t == nil:
-	case tok != nil:
-		checkScalar(tok, t, path, f)
-	case null == notNull:
-		f.add(path, "is null: want %s", typeWords(t))
-	}
-	return nil
-}
-
-func walkObject(dec *json.Decoder, t reflect.Type, path string, depth int, f *faults) error {
-	var known map[string]reflect.Type
-	var elem reflect.Type
-	switch {
-	case t == nil:
-	case isText(t) || t.Kind() != reflect.Struct && t.Kind() != reflect.Map:
-		f.add(path, "is an object: want %s", typeWords(t))
-	case t.Kind() == reflect.Map:
-		elem = t.Elem()
-	default:
-		known = jsonFields(t)
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		key, _ := tok.(string)
-		at := join(path, key)
-		if seen[key] {
-			f.add(at, "stands twice: leave one")
-		}
-		seen[key] = true
-		child, null := elem, notNull
-		if known != nil {
-			null = mayBeNull
-			ft, ok := known[key]
-			if !ok {
-				f.add(at, "is not known: known here are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
-			}
-			child = ft
-		}
-		if err := walk(dec, child, at, null, depth+1, f); err != nil {
-			return err
-		}
-	}
-	_, err := dec.Token() // '}'
-	return err
-}
-
-func walkArray(dec *json.Decoder, t reflect.Type, path string, depth int, f *faults) error {
-	var elem reflect.Type
-	switch {
-	case t == nil:
-	case t.Kind() == reflect.Slice && !isText(t):
-		elem = t.Elem()
-	default:
-		f.add(path, "is a list: want %s", typeWords(t))
-	}
-	for n := 0; dec.More(); n++ {
-		if err := walk(dec, elem, fmt.Sprintf("%s[%d]", path, n), notNull, depth+1, f); err != nil {
-			return err
-		}
-	}
-	_, err := dec.Token() // ']'
-	return err
-}
-
-func checkScalar(tok json.Token, t reflect.Type, path string, f *faults) {
-	text, isString := tok.(string)
-	if isText(t) {
-		if !isString {
-			f.add(path, "want %s", typeWords(t))
-			return
-		}
-		u, _ := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(t))
-		if err := u.UnmarshalText([]byte(text)); err != nil {
-			f.add(path, "%s", err.Error())
-		}
-		return
-	}
-	_, isBool := tok.(bool)
-	number, isNumber := tok.(json.Number)
-	fits := false
-	switch t.Kind() {
-	case reflect.String:
-		fits = isString
-	case reflect.Bool:
-		fits = isBool
-	case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:
-		fits = isNumber
-	default:
-	}
-	if !fits {
-		f.add(path, "want %s", typeWords(t))
-		return
-	}
-	if u, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(t)); ok && isNumber {
-		if err := u.UnmarshalJSON([]byte(number)); err != nil {
-			f.add(path, "%s", err.Error())
-		}
-	}
 }
 
 // isText reports whether values of t are written as text: durations and times.
@@ -310,13 +178,6 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 		}
 	}
 	return fields
-}
-
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }
 
 // keepUnknown returns encoded, the JSON of a value of type t, with every field of

@@ -172,6 +172,8 @@ func FuzzDecode(f *testing.F) {
 		`{"engine":"main","topics":["a"],"start":"offset:3","retry":["1s"],"reset":{"id":"x","offsets":{"a/0":1}},"partitions":{"a":2}}`,
 		`{"topics":["a"],"lane":"green","client":{"name":"c"},"until":"2026-01-01T00:00:00Z"}`, `{"record":{"v":1},"notes":[{"cursor":"","note":null}]}`,
 		`{"check":{"interval":"5s"},"endpoints":null}`, `{"a":{"a":{"a":[[[1]]]}}}`, `[`, `null`, `[null]`, `{}{}`, `{"endpoints":[null]}`, ``, `{"ttl":1e400}`, `{"weight":1e400}`, "{\"name\":\"\xff\"}",
+		`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1,"m":1,"n":1,"o":1,"p":1,"q":1,"a":1,"q":2}`,
+		` { "n\u0061me" : "x" , "name":"y\"" } `, "0\f",
 	} {
 		f.Add([]byte(seed))
 	}
