@@ -173,5 +173,5 @@ func (e *Engine) commitOnce(ctx context.Context, l log, ms []*nats.Msg) error {
 			return err
 		}
 	}
-	return acked(ctx, ch)
+	return acked(ctx, l, ch)
 }

@@ -52,15 +52,18 @@ type log struct {
 	p      consume.Partition
 	stream string
 	base   string // of its subjects
+	ack    string // how the answer to an append begins
 }
 
 func newLog(prefix, topic, incarnation string, index int32) log {
 	name := encode(topic)
+	// The name is for people, the incarnation makes it unique.
+	stream := fmt.Sprintf("%s_%s_%s_%d", prefix, name[:min(len(name), 120)], incarnation, index)
 	return log{
-		p: consume.Partition{Topic: topic, Index: index},
-		// The name is for people, the incarnation makes it unique.
-		stream: fmt.Sprintf("%s_%s_%s_%d", prefix, name[:min(len(name), 120)], incarnation, index),
+		p:      consume.Partition{Topic: topic, Index: index},
+		stream: stream,
 		base:   prefix + ".log." + incarnation + "." + strconv.Itoa(int(index)),
+		ack:    `{"stream":"` + stream + `","seq":`,
 	}
 }
 

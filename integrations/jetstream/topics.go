@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,6 +34,7 @@ type topic struct {
 	Incarnation string        `json:"incarnation"`
 
 	revision uint64
+	logs     []atomic.Pointer[log] // of its partitions, as far as they were asked for
 }
 
 func (t *topic) spec() consume.TopicSpec {
@@ -199,6 +201,7 @@ func (e *Engine) load(ctx context.Context, name string) (*topic, error) {
 	if err := checkTopic(t.Name, t.Partitions); err != nil {
 		return nil, fmt.Errorf("topic %s: its record: %w", name, err)
 	}
+	t.logs = make([]atomic.Pointer[log], t.Partitions)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.topics) >= maxKnownTopics {
@@ -239,7 +242,16 @@ func (e *Engine) log(ctx context.Context, p consume.Partition) (log, error) {
 	if p.Index < 0 || p.Index >= t.Partitions {
 		return log{}, fmt.Errorf("partition %s: %w", p, consume.ErrNoTopic)
 	}
-	return newLog(e.cfg.Prefix, t.Name, t.Incarnation, p.Index), nil
+	if int(p.Index) >= len(t.logs) {
+		return newLog(e.cfg.Prefix, t.Name, t.Incarnation, p.Index), nil
+	}
+	l := t.logs[p.Index].Load()
+	if l == nil {
+		made := newLog(e.cfg.Prefix, t.Name, t.Incarnation, p.Index)
+		l = &made
+		t.logs[p.Index].Store(l)
+	}
+	return *l, nil
 }
 
 // found runs f on a partition's stream. Where it is gone the topic is looked up again: there
