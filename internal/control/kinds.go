@@ -30,6 +30,7 @@ type kind struct {
 // kinds are all kinds that are stored, in the order in which they are listed.
 func kinds() []*kind {
 	const lane_, service, instance, session, name = "lane", "service", "instance", "session", "name"
+	const callable = laneclient.FieldCallable
 	const engine, group, topic, partition = "engine", "group", "topic", "partition"
 	one := []string{name}
 	return []*kind{
@@ -43,7 +44,7 @@ func kinds() []*kind {
 		},
 		{
 			name: laneclient.KindInstances, typ: reflect.TypeFor[laneclient.Instance](), path: []string{service, name},
-			fields: []string{service, lane_, session}, checkName: checkInstanceName, check: checkInstance,
+			fields: []string{service, callable, lane_, session}, checkName: checkInstanceName, check: checkInstance,
 		},
 		{
 			name: laneclient.KindRoutes, typ: reflect.TypeFor[laneclient.Route](), path: one,
@@ -152,6 +153,9 @@ func selectorsOf(k *kind, obj any) []selector {
 		add("service", o.Name)
 	case *laneclient.Instance:
 		add("service", o.Service)
+		if len(o.Endpoints) > 0 {
+			add(laneclient.FieldCallable, o.Service)
+		}
 		add("lane", o.Lane)
 		add("session", o.Session)
 	case *laneclient.Route:

@@ -192,7 +192,7 @@ func (c *cache) matching(selected map[selector]struct{}) []*item {
 func (c *cache) named(sel selector) []string {
 	names := c.shelves[sel.kind].names
 	switch {
-	case sel.kind == laneclient.KindInstances && sel.field == "service",
+	case sel.kind == laneclient.KindInstances && (sel.field == "service" || sel.field == laneclient.FieldCallable),
 		sel.kind == laneclient.KindMembers && sel.field == "group",
 		sel.kind == laneclient.KindCursors && sel.field == "engine":
 		return underPrefix(names, sel.value+"/")

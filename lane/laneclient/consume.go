@@ -302,7 +302,7 @@ func recordOf(raw json.RawMessage) (*consume.Record, error) {
 		return nil, nil //nolint:nilnil // nil is a record that is not there
 	}
 	r := new(consume.Record)
-	if err := json.Unmarshal(raw, r); err != nil {
+	if err := r.UnmarshalJSON(raw); err != nil { // raw was found to be JSON when it was cut out
 		return nil, err
 	}
 	return r, nil

@@ -103,6 +103,11 @@ type Service struct {
 	Owner     string     `json:"owner,omitempty"`
 }
 
+// FieldCallable is the field by which a watch selects the instances of a service that routing
+// can choose, those with endpoints: "instances:callable=order". Who calls the service need not
+// hear of its processes that only consume, which may come and go often.
+const FieldCallable = "callable"
+
 // Instance is an object of kind instances. Name is unique in Service.
 type Instance struct {
 	Meta

@@ -15,7 +15,7 @@ type View struct {
 
 	Lanes     Objects[Lane]     // by name, ended ones among them
 	Services  Objects[Service]  // by name
-	Instances Objects[Instance] // by "service/name": all, or those of needed services
+	Instances Objects[Instance] // by "service/name": all, or those of needed services that have endpoints
 	Routes    []Route           // by name; with Config.All only
 	Rules     []Rule            // by priority, then by name; with Config.All only
 

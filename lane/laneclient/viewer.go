@@ -28,7 +28,7 @@ const (
 	maxNeeds          = 128 // services; past that, the instances of all are watched
 	selectSeparator   = "\n"
 	selectInstances   = string(KindInstances)
-	selectInstancesOf = string(KindInstances) + ":service="
+	selectInstancesOf = string(KindInstances) + ":" + FieldCallable + "="
 )
 
 var errCompacted = errors.New("the watch was compacted: read anew")

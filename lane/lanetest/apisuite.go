@@ -34,7 +34,7 @@ func RunAPI(t *testing.T, start func(t *testing.T) (url string, transport http.R
 		"InstanceSessions": (*suite).instanceSessions, "InstanceLanes": (*suite).instanceLanes,
 		"RoutesAndRules": (*suite).routesAndRules, "Conditions": (*suite).conditions,
 		"Mistakes": (*suite).mistakes, "Lists": (*suite).lists, "Sessions": (*suite).sessions,
-		"WatchState": (*suite).watchState, "WatchChanges": (*suite).watchChanges, "WatchResume": (*suite).watchResume,
+		"WatchState": (*suite).watchState, "WatchChanges": (*suite).watchChanges, "WatchCallable": (*suite).watchCallable, "WatchResume": (*suite).watchResume,
 		"WatchProgress": (*suite).watchProgress, "WatchRefused": (*suite).watchRefused,
 		"Explain": (*suite).explain, "Health": (*suite).health, "Client": (*suite).client,
 	}
@@ -557,6 +557,25 @@ func (s *suite) watchChanges() {
 		}
 		last = e
 	}
+}
+
+// watchCallable: one who calls a service hears of the instances that can be called.
+func (s *suite) watchCallable() {
+	w := s.watchOf(0, []string{"instances:callable=order"})
+	s.expect(w, "synced")
+	i := httpInstance("order", "o1", "")
+	endpoints := i.Endpoints
+	i.Endpoints = nil
+	s.register(i)
+	s.register(httpInstance("pay", "p1", ""))
+	i.Endpoints = endpoints
+	s.register(i)
+	s.register(httpInstance("order", "o2", ""))
+	i.Endpoints = nil
+	s.register(i)
+	s.expect(w, "put instances order/o1", "put instances order/o2", "delete instances order/o1")
+	again := s.watchOf(0, []string{"instances:callable=order"})
+	s.expect(again, "put instances order/o2", "synced")
 }
 
 func (s *suite) watchResume() {

@@ -117,7 +117,11 @@ func fieldsOf(obj any) map[string][]string {
 	case *laneclient.Service:
 		return map[string][]string{"name": one(o.Name), "service": one(o.Name)}
 	case *laneclient.Instance:
-		return map[string][]string{"service": one(o.Service), "lane": one(o.Lane), "session": one(o.Session)}
+		fields := map[string][]string{"service": one(o.Service), laneclient.FieldCallable: nil, "lane": one(o.Lane), "session": one(o.Session)}
+		if len(o.Endpoints) > 0 {
+			fields[laneclient.FieldCallable] = one(o.Service)
+		}
+		return fields
 	case *laneclient.Route:
 		return map[string][]string{"name": one(o.Name), "service": one(o.Service)}
 	case *laneclient.Rule:
