@@ -54,13 +54,16 @@ func control(ctx context.Context, s settings) (kept bool, err error) {
 		watching = "the service and the group"
 	}
 	fmt.Printf("\n%-50s %9s %9s %9s\n", "hand-over over the control plane, grace 0", "p50", "p99", "max")
+	if s.callable {
+		watching += ", whose consumers can be called"
+	}
 	if s.yield {
 		watching += ", and yield"
 	}
 	fmt.Printf("etcd and JetStream embedded in one server process, %d clients in %d processes watch %s\n", s.watchers, watcherProcesses, watching)
 	kept = true
 	for _, load := range loads {
-		c := &clients{control: in.Control, topic: topic(load), partitions: s.partitions, trace: newTrace()}
+		c := &clients{control: in.Control, topic: topic(load), partitions: s.partitions, callable: s.callable, trace: newTrace()}
 		h, err := w.newScene(ctx, c.topic, c, c.trace, s.partitions, load)
 		if err != nil {
 			return false, err
@@ -82,6 +85,7 @@ var _ host = (*clients)(nil)
 type clients struct {
 	control, topic string
 	partitions     int
+	callable       bool
 	trace          *trace
 
 	mu    sync.Mutex
@@ -101,9 +105,11 @@ type client struct {
 
 // launch implements host.
 func (c *clients) launch(ctx context.Context, e *jetstream.Engine, o consume.Options, in lane.Name) (stop func() error, err error) {
-	registry, err := laneclient.Dial(ctx, laneclient.Config{
-		Control: []string{c.control}, Service: service, Lane: string(in), NoListen: true,
-	})
+	cfg := laneclient.Config{Control: []string{c.control}, Service: service, Lane: string(in), NoListen: true}
+	if c.callable {
+		cfg.Endpoints = []laneclient.Endpoint{{Protocol: lane.HTTP, Address: "127.0.0.1:9"}} // nobody calls
+	}
+	registry, err := laneclient.Dial(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,7 @@ type settings struct {
 	binary                     string // of the installation, for what is measured over one
 	watchers, partitions       int
 	watchGroups, yield         bool
+	callable                   bool
 	cursors, colors, handovers int
 }
 
@@ -82,6 +83,7 @@ func main() {
 	flag.IntVar(&s.watchers, "watchers", 100, "control: clients that watch")
 	flag.BoolVar(&s.watchGroups, "follow", false, "control: they watch the group's members and records, too, as members do")
 	flag.BoolVar(&s.yield, "yield", false, "control: they run only where nobody else wants a processor, as if they were on machines of their own")
+	flag.BoolVar(&s.callable, "callable", false, "control: consumers can be called, too, so that all clients are told of each")
 	flag.IntVar(&s.partitions, "partitions", partitions, "control: of the topic")
 	flag.IntVar(&s.cursors, "cursors", 8000, "moves: cursors that move")
 	flag.IntVar(&s.colors, "colors", 7, "moves: of them in one record, beside main")
