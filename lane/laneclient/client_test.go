@@ -269,6 +269,9 @@ func TestNeed(t *testing.T) {
 		c.AddInstance("order", "o1", "", "127.0.0.1:1")
 		c.AddInstance("pay", "p1", "", "127.0.0.1:2")
 		c.AddInstance("stock", "s1", "", "127.0.0.1:3")
+		consumes := c.Config()
+		consumes.Service, consumes.NoListen = "order", true
+		dial(t, consumes)
 		lc := dial(t, c.Config())
 		if r := reason(lc, "order", ""); r != lane.ReasonNone {
 			t.Errorf("order is routed by %s before it is needed", r)
@@ -285,7 +288,7 @@ func TestNeed(t *testing.T) {
 			}
 		}
 		if n := lc.View().Instances.Len(); n != 2 {
-			t.Errorf("%d instances are in the view, want those of the two needed services", n)
+			t.Errorf("%d instances are in the view, want those of the two needed services that can be called", n)
 		}
 		if err := lc.Need(t.Context(), "nobody"); err != nil {
 			t.Errorf("a service that does not exist is known as such: %v", err)
@@ -294,8 +297,8 @@ func TestNeed(t *testing.T) {
 			t.Error("a name that is none is accepted")
 		}
 		synctest.Wait()
-		if n := c.Replica(0).Watches(); n != 1 {
-			t.Errorf("%d watches are open, want one", n)
+		if n := c.Replica(0).Watches(); n != 2 {
+			t.Errorf("%d watches are open, want one of each client", n)
 		}
 	})
 }
