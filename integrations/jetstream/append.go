@@ -247,7 +247,7 @@ func acked(ctx context.Context, l log, ch <-chan *nats.Msg) error {
 }
 
 // acks reports whether an answer is the one that nearly all are, in the server's own words:
-// {"stream":"…","seq":17}. Any other is read as what it is, which costs twenty times as much.
+// {"stream":"…","seq":17}. Any other is read as what it is, which costs sixty times as much.
 func (l log) acks(answer []byte) bool {
 	from, to := len(l.ack), len(answer)-1
 	if from >= to || string(answer[:from]) != l.ack || answer[from] == '0' || answer[to] != '}' {

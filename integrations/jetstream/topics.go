@@ -34,7 +34,7 @@ type topic struct {
 	Incarnation string        `json:"incarnation"`
 
 	revision uint64
-	logs     []atomic.Pointer[log] // of its partitions, as far as they were asked for
+	logs     []atomic.Pointer[log] // of a topic that was loaded: of its partitions, as far as they were asked for
 }
 
 func (t *topic) spec() consume.TopicSpec {
@@ -241,9 +241,6 @@ func (e *Engine) log(ctx context.Context, p consume.Partition) (log, error) {
 	}
 	if p.Index < 0 || p.Index >= t.Partitions {
 		return log{}, fmt.Errorf("partition %s: %w", p, consume.ErrNoTopic)
-	}
-	if int(p.Index) >= len(t.logs) {
-		return newLog(e.cfg.Prefix, t.Name, t.Incarnation, p.Index), nil
 	}
 	l := t.logs[p.Index].Load()
 	if l == nil {

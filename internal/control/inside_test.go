@@ -164,6 +164,27 @@ func TestHistoryKeepsWholeRevisions(t *testing.T) {
 	}
 }
 
+// TestTwice: a field that stands twice is found, also among so many that they are kept in a map.
+func TestTwice(t *testing.T) {
+	for _, n := range []int{1, manyKeys - 1, manyKeys, manyKeys + 1, 3 * manyKeys} {
+		var labels strings.Builder
+		for i := range n {
+			fmt.Fprintf(&labels, `"l%d":"",`, i)
+		}
+		once := fmt.Sprintf(`{"name":"a","service":"b","labels":{%s"x":""}}`, labels.String())
+		if err := decode([]byte(once), &laneclient.Instance{}); err != nil {
+			t.Errorf("%d labels and another: %v", n, err)
+		}
+		for _, again := range []int{0, n - 1} {
+			body := fmt.Sprintf(`{"name":"a","service":"b","labels":{%s"l%d":""}}`, labels.String(), again)
+			err := decode([]byte(body), &laneclient.Instance{})
+			if want := fmt.Sprintf("labels.l%d", again); err == nil || len(toProblem(err).Errors) != 1 || toProblem(err).Errors[0].Field != want {
+				t.Errorf("%d labels, and %s again: %v", n, want, err)
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"green","parent":"blue","ttl":"72h","held":true,"expires":"2026-01-01T00:00:00Z"}`,

@@ -24,7 +24,7 @@ const manyKeys = 16
 
 // walk notes what of a JSON value, which is known to be one, does not fit t.
 //
-// It reads the text itself: [json.Decoder] gives tokens at four times the price, and every
+// It reads the text itself: [json.Decoder] gives tokens at several times the price, and every
 // write of cursors comes through here.
 func walk(value []byte, t reflect.Type, f *faults) error {
 	w := walker{text: value, shapes: map[reflect.Type]*shape{}, f: f}

@@ -163,8 +163,8 @@ type jsonRecord struct {
 	Reset  string                        `json:"reset,omitempty"`
 }
 
-// plainRecord is a record without such fields: nearly every one, and read and written for a
-// third of the price.
+// plainRecord is a record without such fields: nearly every one, and read for half of the
+// price.
 type plainRecord struct {
 	V      int                     `json:"v"`
 	Main   jsonMain                `json:"main"`
